@@ -1,0 +1,60 @@
+//! The store: where the objects are. A store is honest: it returns exactly the bytes of the version asked for, or an error with a kind.
+//!
+//! It does not cache, does not prefetch, and does not retry: repeating is the door's decision (`fetch/retry.rs`), so that demand and
+//! prefetch share one policy and one set of counters.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+
+use crate::types::{ErrorKind, ObjectId, ObjectMeta};
+
+/// A failure of the store. Clone, because readers that share one request share its failure.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct StoreError {
+    /// What a caller may act on.
+    pub kind: ErrorKind,
+    /// For people: names the object or bucket, what the store said, and the remedy where there is one. Never a credential.
+    pub message: Arc<str>,
+}
+
+impl StoreError {
+    /// An error of this kind with this text.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl AsRef<str>) -> Self {
+        Self { kind, message: Arc::from(message.as_ref()) }
+    }
+}
+
+/// One page of a listing, keys in byte order.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The objects of this page.
+    pub objects: Vec<ObjectMeta>,
+    /// Where the next page begins; `None` on the last one.
+    pub next: Option<String>,
+}
+
+/// The body of one GET: chunks in order. It yields exactly the bytes asked for, then ends; anything else is an error item and the end.
+pub type Body = BoxStream<'static, Result<Bytes, StoreError>>;
+
+/// A bucket, seen from one prefix. Keys are full keys.
+#[async_trait]
+pub trait Store: Send + Sync + Debug {
+    /// One page of the flat listing of all keys that start with `prefix`, at most 1,000, in byte order.
+    /// `after`: `None` for the first page, then what [`Page::next`] said.
+    /// `start_after`: keys up to and including this one are left out (for listing several key ranges in parallel).
+    async fn list(&self, prefix: &str, start_after: Option<&str>, after: Option<&str>) -> Result<Page, StoreError>;
+
+    /// Size, version and time of one object.
+    async fn head(&self, key: &str) -> Result<ObjectMeta, StoreError>;
+
+    /// The bytes `range` (not empty, within the object) of exactly this version. Resolves when the response's headers are in.
+    /// `Changed` when the object is another version by now.
+    async fn read(&self, id: &ObjectId, range: Range<u64>) -> Result<Body, StoreError>;
+}
