@@ -127,6 +127,42 @@ impl FromStr for ByteSize {
     }
 }
 
+/// How an access found its bytes. Exactly one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Its bytes were here since an earlier epoch or run.
+    Retained,
+    /// Fetched ahead for this use and complete before it was asked for.
+    InTime,
+    /// Waited for a fetch that was already in flight.
+    Late,
+    /// Its own demand started the fetch.
+    Miss,
+}
+
+/// What readers do, told to the planner. Sent with `try_send` on a bounded queue: when it is full the event is counted and dropped,
+/// a read never waits for the planner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadEvent {
+    /// A process (pid as FUSE gives it, in truth the thread id; 0 = unknown) opened a file and found its bytes so.
+    Opened {
+        file: FileIndex,
+        process: u32,
+        outcome: Outcome,
+    },
+    /// The last handle of a file was closed.
+    Released {
+        file: FileIndex,
+    },
+    /// An open or read of this process began to wait for the store, and ended to. Sent in pairs, in the order of the waits.
+    WaitBegan {
+        process: u32,
+    },
+    WaitEnded {
+        process: u32,
+    },
+}
+
 /// The kinds of failure a caller may act on. The errno for each is in `fs/error.rs`, and only there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {

@@ -10,27 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::order::EpochOrder;
-use crate::types::{Epoch, ErrorKind, FileIndex};
+use crate::types::{Epoch, ErrorKind, FileIndex, Outcome};
 
 /// Number of an order of this mount, in the sequence they were added.
 pub type OrderIndex = usize;
-
-/// How an open found its bytes, as the door saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Complete in the cache.
-    Here,
-    /// Waited for a fetch in flight.
-    Joined,
-    /// Started the fetch.
-    Started,
-}
 
 /// What the planner learns.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A process (pid, in truth the thread id; 0 = unknown) opened a file.
-    Opened { file: FileIndex, process: u32, found: Found },
+    Opened { file: FileIndex, process: u32, outcome: Outcome },
     /// The last handle of a file was closed.
     Released { file: FileIndex },
     /// A file is complete in the cache, in `tier`; fetched ahead or by demand.

@@ -7,6 +7,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::types::Outcome;
+
 /// A number that many threads count up (or set). Relaxed: each is exact by itself, two of them may be a moment apart.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -29,19 +31,6 @@ impl Counter {
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
-}
-
-/// How an access found its bytes. Exactly one of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// Its bytes were here since an earlier epoch or run.
-    Retained,
-    /// Fetched ahead for this use and complete before it was asked for.
-    InTime,
-    /// Waited for a fetch that was already in flight.
-    Late,
-    /// Its own demand started the fetch.
-    Miss,
 }
 
 /// Accesses and their bytes by outcome.
@@ -129,7 +118,7 @@ pub struct StoreCounters {
     /// Gauge: requests allowed at once now.
     pub concurrency: Counter,
     /// Time from request to last byte of whole requests, over the last 60 s.
-    pub latency: crate::stats::latency::Latencies,
+    pub latency: latency::Latencies,
 }
 
 /// State of a tier, as shown.
