@@ -113,6 +113,8 @@ pub struct StoreCounters {
     /// Of these, bytes of hedged, retried and abandoned requests.
     pub bytes_extra: Counter,
     pub retries: Counter,
+    /// Second requests for a first byte that was late.
+    pub hedges: Counter,
     pub throttled: Counter,
     pub errors: Counter,
     /// Gauge: requests allowed at once now.
