@@ -99,3 +99,97 @@ fn entries_text(manifest: &Manifest) -> String {
         count => format!("{} and {} more", names.join(", "), count - SHOWN),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::types::ObjectMeta;
+
+    fn manifest(paths: &[&str]) -> Manifest {
+        let object = |path: &&str| ObjectMeta { key: format!("b/{path}").into(), size: 1, etag: "".into(), mtime_seconds: 0 };
+        Manifest::build("b", paths.iter().map(object).collect())
+    }
+
+    #[track_caller]
+    fn check(paths: &[&str], root: &str, rule: &str, list: Option<&str>, expected: &[&str]) {
+        let manifest = manifest(paths);
+        let files = samples(&manifest, root, &rule.parse().unwrap(), list).unwrap();
+        assert_eq!(files.iter().map(|&file| manifest.path(file)).collect::<Vec<_>>(), expected);
+    }
+
+    const TREE: [&str; 9] =
+        ["t/c-d/1.jpg", "t/c/1.jpg", "t/c/z.txt", "t/c/s/2.PNG", "t/c/s-x/3.webp", "t/c/z.Jpeg", "t/top.jpg", "t-2/c/1.jpg", "v/c/1.jpg"];
+
+    #[test]
+    fn image_folder_goes_by_path_strings() {
+        check(&TREE, "t", "imagefolder", None, &["t/c/1.jpg", "t/c/z.Jpeg", "t/c/s/2.PNG", "t/c/s-x/3.webp", "t/c-d/1.jpg"]);
+        check(&TREE, "/v/", "imagefolder", None, &["v/c/1.jpg"]);
+        // Only the end of the name counts.
+        check(&["x/.jpg", "x/a.jpg.txt", "x/jpg"], "", "imagefolder", None, &["x/.jpg"]);
+    }
+
+    #[test]
+    fn sorted_goes_by_bytes() {
+        check(&TREE[..2], "t", "sorted", None, &["t/c-d/1.jpg", "t/c/1.jpg"]);
+        check(&TREE, "t/c/s", "sorted", None, &["t/c/s/2.PNG"]);
+        check(&["b", "a/x"], "", "sorted", None, &["a/x", "b"]);
+    }
+
+    #[test]
+    fn a_list_may_repeat_and_start_anywhere() {
+        let text = "c/1.jpg\r\n\n./top.jpg\nv/c/1.jpg\nc/1.jpg\n";
+        check(&TREE, "t", "list:x", Some(text), &["t/c/1.jpg", "t/top.jpg", "v/c/1.jpg", "t/c/1.jpg"]);
+    }
+
+    #[test]
+    fn refusals_name_the_part() {
+        let manifest = manifest(&TREE);
+        for (root, rule, list, part) in [
+            ("train", "imagefolder", None, "root=train: no such directory in the mount; it has t, t-2, v"),
+            ("t/top.jpg", "sorted", None, "root=t/top.jpg"),
+            ("t/c/s", "imagefolder", None, "1 other files"),
+            ("t", "list:/l.txt", Some("c/1.jpg\nc/9.jpg\n"), "line 2 of the list /l.txt: no file \"c/9.jpg\""),
+            ("t", "list:/l.txt", Some("c\n"), "line 1"),
+            ("t", "list:/l.txt", Some("\n"), "/l.txt names no file"),
+            ("t", "list:/l.txt", None, "/l.txt was not read"),
+        ] {
+            let error = samples(&manifest, root, &rule.parse().unwrap(), list).unwrap_err().to_string();
+            assert!(error.contains(part), "{root} {rule}: {error}");
+        }
+    }
+
+    /// Python's `sorted(os.walk(class))` spelled out over a set of paths.
+    fn naive_image_folder(paths: &[String]) -> Vec<String> {
+        let mut keyed: Vec<(String, String, String)> = Vec::new();
+        for path in paths {
+            let Some((class, rest)) = path.split_once('/') else { continue };
+            let (dir, name) = rest.rsplit_once('/').unwrap_or(("", rest));
+            let lower = name.to_lowercase();
+            if IMAGE_EXTENSIONS.iter().any(|end| lower.ends_with(end)) {
+                let walked = if dir.is_empty() { class.to_owned() } else { format!("{class}/{dir}") };
+                keyed.push((class.to_owned(), walked, name.to_owned()));
+            }
+        }
+        keyed.sort();
+        keyed.dedup();
+        keyed.into_iter().map(|(_, dir, name)| format!("{dir}/{name}")).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn image_folder_equals_a_naive_one(paths in proptest::collection::vec("([ab.é-]{1,2}/){0,3}[a-c]{0,1}(\\.jpg|\\.PNG|\\.txt|\\.tiff)", 1..40)) {
+            let paths: Vec<String> = paths.into_iter().filter(|p| p.split('/').all(|c| c != "." && c != "..")).collect();
+            // A file and a directory of one name cannot be on a disk.
+            let is_dir = |path: &String| paths.iter().any(|other| other.starts_with(&format!("{path}/")));
+            let paths: Vec<String> = paths.iter().filter(|path| !is_dir(path)).cloned().collect();
+            let manifest = manifest(&paths.iter().map(String::as_str).collect::<Vec<_>>());
+            let ours: Vec<String> = match samples(&manifest, "", &SampleRule::ImageFolder, None) {
+                Ok(files) => files.iter().map(|&file| manifest.path(file).to_owned()).collect(),
+                Err(_) => Vec::new(),
+            };
+            prop_assert_eq!(ours, naive_image_folder(&paths));
+        }
+    }
+}
