@@ -23,7 +23,9 @@ pub enum SampleError {
     ListNotRead { list: String },
     #[error("the list {list} names no file")]
     ListEmpty { list: String },
-    #[error("line {line} of the list {list}: no file {path:?} in the mount, neither below root={root} nor from its top")]
+    #[error(
+        "line {line} of the list {list}: no file {path:?} below root={root:?} or from the mount's top (a path that begins with the mount point needs that part left out)"
+    )]
     NotInMount { list: String, line: usize, path: String, root: String },
 }
 

@@ -108,6 +108,19 @@ pub struct OrderSpec {
 #[error("{0}")]
 pub struct SpecError(pub String);
 
+/// Gives orders that would have one name in the statistics different ones: `train`, `train-2`, …
+pub fn make_ids_distinct(specs: &mut [OrderSpec]) {
+    for place in 1..specs.len() {
+        let (before, rest) = specs.split_at_mut(place);
+        let taken = |id: &str| before.iter().any(|spec| spec.id == id);
+        let id = &mut rest[0].id;
+        if taken(id) {
+            let free = (2..).map(|number| format!("{id}-{number}")).find(|id| !taken(id));
+            *id = free.expect("more numbers than orders");
+        }
+    }
+}
+
 impl OrderSpec {
     /// The sampler for a dataset of `n` samples.
     ///

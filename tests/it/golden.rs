@@ -3,6 +3,7 @@
 //! Every comparison goes through the specification a user would write. A kind of case that is not supported is named in
 //! [`UNSUPPORTED`]; one that is neither fails the test, so no vector is passed over unnoticed.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use belady::dataset::Manifest;
@@ -26,23 +27,34 @@ fn cases(name: &str, tag: &str) -> Vec<Value> {
     serde_json::from_value(file.remove("cases").unwrap()).unwrap()
 }
 
-/// Compares what a specification yields in `epoch` with one record.
-#[track_caller]
-fn compare(spec: &str, n: &Value, epoch: u64, record: &Value) {
-    let n = u32::try_from(n.as_u64().unwrap()).unwrap();
-    let length = usize::try_from(record["n"].as_u64().unwrap()).unwrap();
-    let parsed: OrderSpec = spec.parse().unwrap();
-    let places = match parsed.sampler(n) {
-        Ok(sampler) => sampler.order(epoch).places,
-        // A shard may be empty: then there is no order to declare, and the library yields nothing.
-        Err(_) => Vec::new(),
-    };
-    assert_eq!(places.len(), length, "{spec} n={n} epoch {epoch}");
-    let bytes: Vec<u8> = places.iter().flat_map(|&sample| u64::from(sample).to_le_bytes()).collect();
-    assert_eq!(sha256_hex(&bytes), record["sha256"].as_str().unwrap(), "{spec} n={n} epoch {epoch}");
-    for (key, part) in [("all", &places[..]), ("first16", &places[..length.min(16)]), ("last16", &places[length.saturating_sub(16)..])] {
-        if let Some(expected) = record.get(key) {
-            assert_eq!(&serde_json::to_value(part).unwrap(), expected, "{spec} n={n} epoch {epoch}: {key}");
+/// Orders and their digests by specification, so that the second library version need not compute the same again.
+#[derive(Default)]
+struct Computed(HashMap<(String, u32, u64), (Vec<u32>, String)>);
+
+impl Computed {
+    fn order(&mut self, spec: &str, n: u32, epoch: u64) -> &(Vec<u32>, String) {
+        self.0.entry((spec.to_owned(), n, epoch)).or_insert_with(|| {
+            let parsed: OrderSpec = spec.parse().unwrap();
+            // A shard may be empty: then there is no order to declare, and the library yields nothing.
+            let places = parsed.sampler(n).map_or_else(|_| Vec::new(), |sampler| sampler.order(epoch).places);
+            let bytes: Vec<u8> = places.iter().flat_map(|&sample| u64::from(sample).to_le_bytes()).collect();
+            (places, sha256_hex(&bytes))
+        })
+    }
+
+    /// Compares what a specification yields in `epoch` with one record.
+    #[track_caller]
+    fn compare(&mut self, spec: &str, n: &Value, epoch: u64, record: &Value) {
+        let n = u32::try_from(n.as_u64().unwrap()).unwrap();
+        let length = usize::try_from(record["n"].as_u64().unwrap()).unwrap();
+        let (places, digest) = self.order(spec, n, epoch);
+        assert_eq!(places.len(), length, "{spec} n={n} epoch {epoch}");
+        assert_eq!(digest, record["sha256"].as_str().unwrap(), "{spec} n={n} epoch {epoch}");
+        for (key, part) in [("all", &places[..]), ("first16", &places[..length.min(16)]), ("last16", &places[length.saturating_sub(16)..])]
+        {
+            if let Some(expected) = record.get(key) {
+                assert_eq!(&serde_json::to_value(part).unwrap(), expected, "{spec} n={n} epoch {epoch}: {key}");
+            }
         }
     }
 }
@@ -53,6 +65,7 @@ fn epochs(case: &Value) -> &[Value] {
 
 #[test]
 fn torch_randperm() {
+    let mut computed = Computed::default();
     for tag in TAGS {
         let mut compared = 0;
         for case in cases("torch_randperm", tag) {
@@ -60,10 +73,10 @@ fn torch_randperm() {
             if case["op"] == "same generator, 3 calls" {
                 // One generator runs on: every second permutation is the one RandomSampler(generator=g) uses, the other its discarded one.
                 for (call, epoch) in [(0, 0), (2, 1)] {
-                    compare(&format!("torch-random:seed={seed}:generator=sampler"), &case["n"], epoch, &epochs(&case)[call]);
+                    computed.compare(&format!("torch-random:seed={seed}:generator=sampler"), &case["n"], epoch, &epochs(&case)[call]);
                 }
             } else {
-                compare(&format!("torch-randperm:seed={seed}"), &case["n"], 0, &case["r"]);
+                computed.compare(&format!("torch-randperm:seed={seed}"), &case["n"], 0, &case["r"]);
             }
             compared += 1;
         }
@@ -73,13 +86,14 @@ fn torch_randperm() {
 
 #[test]
 fn torch_distributed() {
+    let mut computed = Computed::default();
     for tag in TAGS {
         let mut compared = 0;
         for case in cases("torch_distributed", tag) {
             let (world, rank, seed, drop_last) = (&case["world"], &case["rank"], &case["seed"], &case["drop_last"]);
             let spec = format!("torch-distributed:seed={seed}:world={world}:rank={rank}:drop_last={drop_last}");
             for (epoch, record) in epochs(&case).iter().zip(case["r"].as_array().unwrap()) {
-                compare(&spec, &case["n"], epoch.as_u64().unwrap(), record);
+                computed.compare(&spec, &case["n"], epoch.as_u64().unwrap(), record);
                 compared += 1;
             }
         }
@@ -90,6 +104,7 @@ fn torch_distributed() {
 
 #[test]
 fn torch_dataloader() {
+    let mut computed = Computed::default();
     for tag in TAGS {
         let mut compared = 0;
         for case in cases("torch_dataloader", tag) {
@@ -106,7 +121,7 @@ fn torch_dataloader() {
                 _ => panic!("{tag}: unknown case {kind}"),
             };
             for (epoch, record) in (0..).zip(epochs(&case)) {
-                compare(&format!("torch-random:seed={seed}{keys}"), &case["n"], epoch, record);
+                computed.compare(&format!("torch-random:seed={seed}{keys}"), &case["n"], epoch, record);
                 compared += 1;
             }
         }

@@ -111,7 +111,7 @@ fn is_word(key: &str) -> bool {
 
 /// A value of a table as a text: one parser for both forms.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "order: a value is a text, a whole number, true or false")]
 enum Scalar {
     Flag(bool),
     Number(i64),
@@ -425,11 +425,18 @@ mod tests {
             ("seed = 1", "needs a kind"),
             ("kind = 'torch-distributed'\nworlds = 8", "did you mean world?"),
             ("kind = 'torch-distributed'\nworld = 8\nrank = 8", "rank 8 is not below world=8"),
-            ("kind = 'torch-distributed'\nseed = 1.5", ""),
+            ("kind = 'torch-distributed'\nseed = 1.5", "a text, a whole number, true or false"),
         ] {
             let error = toml::from_str::<File>(&format!("[[order]]\n{table}\n")).expect_err(table).to_string();
             assert!(error.contains(part), "{table}: {error}");
         }
+    }
+
+    #[test]
+    fn orders_get_names_of_their_own() {
+        let mut specs = ["sequential", "sequential:id=a-2", "sequential:id=a", "sequential", "sequential:id=a", "sequential"].map(spec);
+        crate::order::spec::make_ids_distinct(&mut specs);
+        assert_eq!(specs.map(|spec| spec.id), ["sequential", "a-2", "a", "sequential-2", "a-3", "sequential-3"]);
     }
 
     #[test]
