@@ -121,12 +121,23 @@ mod tests {
         assert_eq!(files.iter().map(|&file| manifest.path(file)).collect::<Vec<_>>(), expected);
     }
 
-    const TREE: [&str; 9] =
-        ["t/c-d/1.jpg", "t/c/1.jpg", "t/c/z.txt", "t/c/s/2.PNG", "t/c/s-x/3.webp", "t/c/z.Jpeg", "t/top.jpg", "t-2/c/1.jpg", "v/c/1.jpg"];
+    const TREE: [&str; 11] = [
+        "t/c-d/1.jpg",
+        "t/c/1.jpg",
+        "t/c/z.txt",
+        "t/c/s/2.PNG",
+        "t/c/s-x/3.webp",
+        "t/c/z.Jpeg",
+        "t/c0/1.jpg",
+        "t/top.jpg",
+        "t-2/c/1.jpg",
+        "t0/c/1.jpg",
+        "v/c/1.jpg",
+    ];
 
     #[test]
     fn image_folder_goes_by_path_strings() {
-        check(&TREE, "t", "imagefolder", None, &["t/c/1.jpg", "t/c/z.Jpeg", "t/c/s/2.PNG", "t/c/s-x/3.webp", "t/c-d/1.jpg"]);
+        check(&TREE, "t", "imagefolder", None, &["t/c/1.jpg", "t/c/z.Jpeg", "t/c/s/2.PNG", "t/c/s-x/3.webp", "t/c-d/1.jpg", "t/c0/1.jpg"]);
         check(&TREE, "/v/", "imagefolder", None, &["v/c/1.jpg"]);
         // Only the end of the name counts.
         check(&["x/.jpg", "x/a.jpg.txt", "x/jpg"], "", "imagefolder", None, &["x/.jpg"]);
@@ -134,7 +145,7 @@ mod tests {
 
     #[test]
     fn sorted_goes_by_bytes() {
-        check(&TREE[..2], "t", "sorted", None, &["t/c-d/1.jpg", "t/c/1.jpg"]);
+        check(&["t/c/1.jpg", "t-2/x", "t/c-d/1.jpg", "t0/x", "s/x"], "t", "sorted", None, &["t/c-d/1.jpg", "t/c/1.jpg"]);
         check(&TREE, "t/c/s", "sorted", None, &["t/c/s/2.PNG"]);
         check(&["b", "a/x"], "", "sorted", None, &["a/x", "b"]);
     }
@@ -149,7 +160,7 @@ mod tests {
     fn refusals_name_the_part() {
         let manifest = manifest(&TREE);
         for (root, rule, list, part) in [
-            ("train", "imagefolder", None, "root=train: no such directory in the mount; it has t, t-2, v"),
+            ("train", "imagefolder", None, "root=train: no such directory in the mount; it has t, t-2, t0, v"),
             ("t/top.jpg", "sorted", None, "root=t/top.jpg"),
             ("t/c/s", "imagefolder", None, "1 other files"),
             ("t", "list:/l.txt", Some("c/1.jpg\nc/9.jpg\n"), "line 2 of the list /l.txt: no file \"c/9.jpg\""),

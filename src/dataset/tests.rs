@@ -200,6 +200,14 @@ proptest! {
     fn the_tree_equals_a_naive_one(keys in keys()) {
         let manifest = Manifest::build("p/", keys.iter().map(|key| object(&format!("p/{key}"))).collect());
         let (tree, files) = naive(&keys);
+        for dir in tree.keys() {
+            let Some(Node::Dir(found)) = manifest.find(dir) else { return Err(TestCaseError::fail(format!("{dir:?} is missing"))) };
+            let below = |path: &&String| dir.is_empty() || path.starts_with(&format!("{dir}/"));
+            let expected: Vec<&str> = files.iter().filter(below).map(String::as_str).collect();
+            prop_assert_eq!(manifest.files_below(found).map(|file| manifest.path(file)).collect::<Vec<_>>(), expected);
+            let expected: Vec<&str> = tree.keys().filter(|path| *path != dir).filter(below).map(String::as_str).collect();
+            prop_assert_eq!(manifest.dirs_below(found).map(|dir| manifest.dir_path(dir)).collect::<Vec<_>>(), expected);
+        }
         prop_assert_eq!((0..manifest.len()).map(|i| manifest.path(file_index(i)).to_owned()).collect::<Vec<_>>(), files.into_iter().collect::<Vec<_>>());
         prop_assert_eq!(manifest.dir_count(), tree.len());
         let mut numbers = BTreeSet::from([0]);
