@@ -3,6 +3,9 @@
 //! It does not cache, does not prefetch, and does not retry: repeating is the door's decision (`fetch/retry.rs`), so that demand and
 //! prefetch share one policy and one set of counters.
 
+pub mod s3;
+pub mod url;
+
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
