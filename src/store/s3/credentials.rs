@@ -169,13 +169,13 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, Default)]
+    #[derive(Clone, Debug, Default)]
     struct Counting {
-        calls: AtomicU64,
+        calls: Arc<AtomicU64>,
         lives: Option<Duration>,
     }
 
-    impl ProvideCredentials for Arc<Counting> {
+    impl ProvideCredentials for Counting {
         fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
         where
             Self: 'a,
@@ -188,8 +188,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_resolution_serves_all_and_a_storm_of_refusals_causes_one_more() {
-        let source = Arc::new(Counting::default());
-        let cached = CachedCredentials::new(SharedCredentialsProvider::new(Arc::clone(&source)));
+        let source = Counting::default();
+        let cached = CachedCredentials::new(SharedCredentialsProvider::new(source.clone()));
         let first = cached.get().await.expect("resolves");
         assert_eq!(cached.get().await.expect("held").generation, first.generation);
         tokio::time::advance(FORCED_RENEWAL_EVERY).await;
@@ -202,8 +202,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn credentials_are_renewed_before_they_expire() {
-        let source = Arc::new(Counting { lives: Some(RENEW_BEFORE / 2), ..Counting::default() });
-        let cached = CachedCredentials::new(SharedCredentialsProvider::new(Arc::clone(&source)));
+        let source = Counting { lives: Some(RENEW_BEFORE / 2), ..Counting::default() };
+        let cached = CachedCredentials::new(SharedCredentialsProvider::new(source.clone()));
         cached.get().await.expect("resolves");
         tokio::time::advance(FORCED_RENEWAL_EVERY).await;
         assert_eq!(cached.get().await.expect("renewed").generation, 2);
