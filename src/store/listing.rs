@@ -28,6 +28,8 @@ const WASTE_DIVISOR: u64 = 8;
 const ATTEMPTS: u32 = 6;
 /// The namespace numbers files in 32 bits.
 const OBJECTS_MAX: u64 = u32::MAX as u64;
+/// S3 may send pages without keys that go on; a store that sends nothing else does not end.
+const EMPTY_PAGES_MAX: u64 = 100;
 /// Digits looked at when a range is halved: 4 of an alphabet of 64 are 24 bits, finer than any range is worth.
 const DIGITS: usize = 4;
 
@@ -121,6 +123,8 @@ struct Plan {
     pages: u64,
     /// Splits whose new range turned out to be empty.
     wasted: u64,
+    /// Pages in a row that held no key and yet went on.
+    empty: u64,
     /// The ASCII characters seen in keys after the prefix: what keys between two others may look like.
     alphabet: BTreeSet<u8>,
 }
@@ -128,7 +132,7 @@ struct Plan {
 impl Plan {
     fn new(prefix: &str) -> Self {
         let all = KeyRange { from: None, to: None, token: None, objects: Vec::new(), state: State::Waiting, pages: 0 };
-        Self { prefix: prefix.to_owned(), ranges: vec![all], objects: 0, pages: 0, wasted: 0, alphabet: BTreeSet::new() }
+        Self { prefix: prefix.to_owned(), ranges: vec![all], objects: 0, pages: 0, wasted: 0, empty: 0, alphabet: BTreeSet::new() }
     }
 
     /// The next page to ask for; `None` while all ranges are being asked about or done, and none is worth splitting.
@@ -162,6 +166,13 @@ impl Plan {
         let range = &mut self.ranges[at];
         range.pages += 1;
         range.state = if page.next.is_some() { State::Waiting } else { State::Done };
+        self.empty = if page.objects.is_empty() && page.next.is_some() { self.empty + 1 } else { 0 };
+        if self.empty > EMPTY_PAGES_MAX {
+            return Err(StoreError::new(
+                ErrorKind::Corrupt,
+                format!("the listing makes no sense: {} pages in a row without a key", self.empty),
+            ));
+        }
         let is_first = range.objects.is_empty() && range.token.is_none();
         range.token = page.next;
         let listed = range.objects.len();

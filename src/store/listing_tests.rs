@@ -27,6 +27,8 @@ enum Misbehaviour {
     FailsFromThird(ErrorKind),
     /// Largest first.
     Unsorted,
+    /// Pages without keys, with a new token each.
+    NeverEnds,
 }
 
 #[async_trait]
@@ -54,6 +56,9 @@ impl Store for Keys {
         let more = objects.len() > self.page;
         objects.truncate(self.page);
         let next = more.then(|| objects.last().map(|object| object.key.to_string())).flatten();
+        if matches!(self.misbehaviour, Some(Misbehaviour::NeverEnds)) {
+            return Ok(Page { objects: Vec::new(), next: Some(n.to_string()) });
+        }
         if matches!(self.misbehaviour, Some(Misbehaviour::Unsorted)) {
             objects.reverse();
         }
