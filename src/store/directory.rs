@@ -273,7 +273,10 @@ impl Reading {
 
 fn check_version(what: &str, file: &File, etag: &str) -> Result<(), StoreError> {
     let metadata = file.metadata().map_err(|error| io_error(&error, what))?;
-    if !metadata.is_file() || version(&metadata) != etag {
+    if !metadata.is_file() {
+        return Err(StoreError::new(ErrorKind::NotFound, format!("{what} is not a file")));
+    }
+    if version(&metadata) != etag {
         return Err(StoreError::new(ErrorKind::Changed, format!("{what} is another version than the one listed")));
     }
     Ok(())

@@ -203,10 +203,10 @@ impl Plan {
         self.ranges.sort_by(|a, b| a.from.cmp(&b.from));
         let mut all: Vec<ObjectMeta> = Vec::with_capacity(self.ranges.iter().map(|range| range.objects.len()).sum());
         for range in self.ranges {
-            if let (Some(last), Some(first)) = (all.last(), range.objects.first()) {
-                if first.key <= last.key {
-                    return Err(disorder(&last.key, &first.key));
-                }
+            if let (Some(last), Some(first)) = (all.last(), range.objects.first())
+                && first.key <= last.key
+            {
+                return Err(disorder(&last.key, &first.key));
             }
             all.extend(range.objects);
         }

@@ -125,6 +125,8 @@ async fn a_listing_is_complete_or_an_error() {
         let bound = if kind == ErrorKind::Server { 2 + u64::from(ATTEMPTS) } else { 3 };
         assert!(lists <= bound, "{misbehaviour:?}: {lists} pages");
     }
+    let (found, lists) = listed(Keys { page: 100, misbehaviour: Some(Misbehaviour::NeverEnds), ..Keys::default() }, "").await;
+    assert_eq!((found.expect_err("no end").kind, lists), (ErrorKind::Corrupt, EMPTY_PAGES_MAX + 1));
     let (found, _) =
         listed(Keys { keys: keys(), page: 100, misbehaviour: Some(Misbehaviour::ThrottlesEverySecond), ..Keys::default() }, "").await;
     assert_eq!(found.expect("asked again").len(), 1000);

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use aws_sigv4::http_request::{
     PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings, UriPathNormalizationMode, sign,
@@ -185,7 +185,7 @@ impl Getter {
                 .identity(&held.identity)
                 .region(&self.region)
                 .name("s3")
-                .time(signing_time())
+                .time(super::wall_clock())
                 .settings(self.settings.clone())
                 .build()
                 .map_err(|error| format!("cannot be signed: {error}"))?
@@ -228,10 +228,6 @@ fn host_header(uri: &http::Uri, authority: &http::uri::Authority) -> String {
     }
 }
 
-fn signing_time() -> SystemTime {
-    super::wall_clock()
-}
-
 /// The `If-Match` of a version: none for one that is no ETag (`~…`, see [`crate::types::ObjectMeta::version`]) and for weak ones, which never match
 /// (RFC 9110 §13.1.1). Some stores list ETags without their quotes.
 fn if_match(etag: &str) -> Option<String> {
@@ -259,10 +255,10 @@ fn check_answer(what: &str, status: u16, headers: &HeaderMap, id: &ObjectId, ran
     let corrupt = |detail: String| Err(StoreError::new(ErrorKind::Corrupt, format!("{what}: the answer makes no sense: {detail}")));
     let is_etag = !id.etag.is_empty() && !id.etag.starts_with('~');
     // For stores that ignore If-Match, and for weak tags, with which it cannot be sent.
-    if let (true, Some(etag)) = (is_etag, text(headers, header::ETAG)) {
-        if bare(etag) != bare(&id.etag) {
-            return changed(format!("ETag {etag}"));
-        }
+    if let (true, Some(etag)) = (is_etag, text(headers, header::ETAG))
+        && bare(etag) != bare(&id.etag)
+    {
+        return changed(format!("ETag {etag}"));
     }
     let asked = range.end - range.start;
     let length = text(headers, header::CONTENT_LENGTH).and_then(|value| value.parse::<u64>().ok());
@@ -280,10 +276,8 @@ fn check_answer(what: &str, status: u16, headers: &HeaderMap, id: &ObjectId, ran
         200 if range.start == 0 => length,
         _ => return corrupt(format!("status {status} to a request for a range; the store or a proxy ignores Range")),
     };
-    if let Some(length) = length {
-        if length != asked {
-            return corrupt(format!("{length} bytes announced where {asked} were asked for"));
-        }
+    if let Some(length) = length.filter(|length| *length != asked) {
+        return corrupt(format!("{length} bytes announced where {asked} were asked for"));
     }
     match (id.etag.strip_prefix('~').and_then(|version| version.split_once('-')), total) {
         (Some((size, _)), Some(total)) if size.parse() != Ok(total) => changed(format!("{total} bytes now, {size} when listed")),

@@ -5,6 +5,7 @@
 //!
 //! Not here: access points, S3 Express buckets' sessions, HTTP proxies.
 
+mod connect;
 mod credentials;
 mod error;
 mod get;
@@ -17,22 +18,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use aws_config::environment::EnvironmentVariableRegionProvider;
-use aws_config::meta::region::RegionProviderChain;
-use aws_config::profile::ProfileFileRegionProvider;
-use aws_config::profile::profile_file::{ProfileFileKind, ProfileFiles};
-use aws_credential_types::provider::SharedCredentialsProvider;
-use aws_sdk_s3::config::endpoint::{DefaultResolver, Params, ResolveEndpoint};
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
-use aws_sdk_s3::config::{BehaviorVersion, IdentityCache, Region, SharedHttpClient, StalledStreamProtectionConfig};
+use aws_sdk_s3::config::{BehaviorVersion, IdentityCache, Region, StalledStreamProtectionConfig};
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::types::{EncodingType, RequestPayer};
-use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
-use self::credentials::{CachedCredentials, EnvFile, Shared};
+use self::connect::Parts;
+use self::credentials::Shared;
 use self::error::{Complaint, transport_error};
 use self::get::Getter;
 use crate::stats::Stats;
@@ -104,14 +99,6 @@ pub struct S3Store {
     stats: Arc<Stats>,
 }
 
-/// What does not depend on the region: made once, kept when the region is followed.
-struct Parts {
-    http: SharedHttpClient,
-    credentials: Option<Arc<CachedCredentials>>,
-    bundle: Option<Vec<u8>>,
-    endpoint_url: Option<String>,
-}
-
 impl S3Store {
     /// Finds credentials, and checks with one small list of `prefix` that the bucket answers.
     ///
@@ -119,8 +106,7 @@ impl S3Store {
     /// Credentials, bucket, policy, endpoint or TLS do not work: one line that says which, and what to do.
     pub async fn connect(config: S3Config, prefix: &str, stats: Arc<Stats>) -> Result<Self, StoreError> {
         let bundle = config.ca_bundle.as_deref().map(tls::read_bundle).transpose()?;
-        let http = sdk_http_client(bundle.as_deref())?;
-        let (parts, region) = resolve(&config, http, bundle).await?;
+        let (parts, region) = Parts::resolve(&config, bundle).await?;
         let store = Self::at(config.clone(), &parts, region.clone(), Arc::clone(&stats)).await?;
         match store.list_page(prefix, None, None, 1).await {
             Ok(_) => Ok(store),
@@ -158,7 +144,7 @@ impl S3Store {
         if let Some(url) = &parts.endpoint_url {
             builder = builder.endpoint_url(url);
         }
-        let base = bucket_url(&config.bucket, parts.endpoint_url.as_deref(), &region, path_style).await?;
+        let base = connect::bucket_url(&config.bucket, parts.endpoint_url.as_deref(), &region, path_style).await?;
         let tls = tls::client_config(parts.bundle.as_deref())?;
         let getter = Getter::new(&config, &base, &region, parts.credentials.clone(), tls, Arc::clone(&stats))?;
         Ok(Self { config, client: aws_sdk_s3::Client::from_conf(builder.build()), getter, endpoint: base, stats })
@@ -251,92 +237,6 @@ impl From<StoreError> for Refused {
     fn from(error: StoreError) -> Self {
         Self { error, region: None }
     }
-}
-
-/// The SDK's HTTP client, for lists, HEADs, STS and instance metadata.
-fn sdk_http_client(bundle: Option<&[u8]>) -> Result<SharedHttpClient, StoreError> {
-    let mut trust = TrustStore::default();
-    if let Some(pem) = bundle {
-        trust = trust.with_pem_certificate(pem);
-    }
-    let context = TlsContext::builder().with_trust_store(trust).build();
-    let context = context.map_err(|error| StoreError::new(ErrorKind::Invalid, format!("TLS cannot be set up: {error}")))?;
-    Ok(aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https())
-}
-
-/// Credentials and region, by the SDK's chains.
-async fn resolve(config: &S3Config, http: SharedHttpClient, bundle: Option<Vec<u8>>) -> Result<(Parts, String), StoreError> {
-    let mut files = ProfileFiles::builder().include_default_config_file(true);
-    files = match &config.credentials_file {
-        Some(path) => {
-            if let Err(error) = std::fs::metadata(path) {
-                return Err(StoreError::new(ErrorKind::Invalid, format!("--credentials-file {}: {error}", path.display())));
-            }
-            files.with_file(ProfileFileKind::Credentials, path)
-        }
-        None => files.include_default_credentials_file(true),
-    };
-    let files = files.build();
-    let region = region(config, &files).await?;
-    let mut loader =
-        aws_config::defaults(BehaviorVersion::latest()).http_client(http.clone()).region(Region::new(region.clone())).profile_files(files);
-    if let Some(profile) = &config.profile {
-        loader = loader.profile_name(profile);
-    }
-    if config.no_sign_request {
-        loader = loader.no_credentials();
-    }
-    if let Some(path) = &config.env_file {
-        loader = loader.credentials_provider(SharedCredentialsProvider::new(EnvFile(path.clone())));
-    }
-    let sdk = loader.load().await;
-    let credentials = if config.no_sign_request { None } else { sdk.credentials_provider().map(|p| Arc::new(CachedCredentials::new(p))) };
-    if let Some(credentials) = &credentials {
-        credentials.get().await?;
-    }
-    let endpoint_url = config.endpoint_url.clone().or_else(|| sdk.endpoint_url().map(str::to_owned));
-    Ok((Parts { http, credentials, bundle, endpoint_url }, region))
-}
-
-/// Option, env-file, environment, profile, else us-east-1 (every store accepts it, and AWS names the right one). Not the instance metadata: it
-/// does not answer outside EC2, and the bucket's region is not the machine's.
-async fn region(config: &S3Config, files: &ProfileFiles) -> Result<String, StoreError> {
-    if let Some(region) = &config.region {
-        return Ok(region.clone());
-    }
-    if let Some(path) = &config.env_file {
-        if let Some(region) = EnvFile::value(path, "AWS_REGION")? {
-            return Ok(region);
-        }
-    }
-    let mut profile = ProfileFileRegionProvider::builder().profile_files(files.clone());
-    if let Some(name) = &config.profile {
-        profile = profile.profile_name(name);
-    }
-    let chain = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new()).or_else(profile.build()).or_else("us-east-1");
-    Ok(chain.region().await.map_or_else(|| "us-east-1".to_owned(), |region| region.to_string()))
-}
-
-/// The address of the bucket, by the SDK's endpoint rules: so both clients always agree.
-async fn bucket_url(bucket: &str, endpoint: Option<&str>, region: &str, path_style: bool) -> Result<String, StoreError> {
-    let refuse = |reason: String| {
-        StoreError::new(ErrorKind::Invalid, format!("bucket {bucket:?}: {reason}: check --endpoint-url, --region and the bucket's name"))
-    };
-    let params = Params::builder()
-        .bucket(bucket)
-        .region(region)
-        .set_endpoint(endpoint.map(str::to_owned))
-        .force_path_style(path_style)
-        .build()
-        .map_err(|error| refuse(error.to_string()))?;
-    let resolved = DefaultResolver::new().resolve_endpoint(&params).await.map_err(|error| {
-        let mut cause: &dyn std::error::Error = &*error;
-        while let Some(next) = cause.source() {
-            cause = next;
-        }
-        refuse(cause.to_string())
-    })?;
-    Ok(resolved.url().to_owned())
 }
 
 /// The time of day: for signatures, which carry it, and for the expiry of credentials.

@@ -1,0 +1,3 @@
+//! The integration tests: one binary, because linking is what they cost.
+
+mod store_contract;
