@@ -1,6 +1,7 @@
-//! The integration tests, one binary: each module is one promise of the whole.
+//! The integration tests: one binary, because linking is what they cost. `tests/README.md` says what lives where.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod golden;
+mod store_contract;
