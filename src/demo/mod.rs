@@ -1,1 +1,3 @@
-//! Skeleton.
+//! The demo.
+pub mod dataset;
+pub mod server;

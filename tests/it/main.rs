@@ -1,0 +1,3 @@
+//! Integration tests, one binary: each module is one part seen from outside.
+
+mod server;
