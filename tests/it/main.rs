@@ -4,4 +4,5 @@
 mod support;
 
 mod golden;
+mod server;
 mod store_contract;
