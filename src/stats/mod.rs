@@ -1,8 +1,14 @@
 //! Every counter of the mount, each a field of one struct. Counting is a leaf: it uses only `types`, takes no lock on the read path
-//! and never fails. [`Snapshot`] (snapshot.rs) is what all views show: text, JSON (schema 1), Prometheus, HTTP.
+//! and never fails. [`snapshot::Snapshot`] is what all views show: text, JSON (schema 1), Prometheus, HTTP.
 //!
 //! *Access* = one (object, stream, epoch) when an order is known, one open otherwise; a re-open in the same epoch is not one. Each is exactly
 //! one [`Outcome`].
+
+pub mod latency;
+pub mod prometheus;
+pub mod serve;
+pub mod snapshot;
+pub mod text;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -227,5 +233,3 @@ pub struct Stats {
     /// Parts that panicked and were restarted or given up.
     pub panics: Counter,
 }
-
-pub mod latency;

@@ -1,0 +1,490 @@
+//! The first screen of `belady stats`: are readers waiting, how much, and what would have to be larger or faster; then the figures behind it.
+//!
+//! Pure: snapshots in, text out. With an earlier snapshot, reads and store are rates of the time between the two; without one, totals since
+//! the mount began. [`Verdict`] decides, the rest prints.
+
+use std::fmt::Write;
+
+use super::snapshot::{Order, Snapshot};
+use crate::types::ByteSize;
+
+/// Prices of S3 Standard in us-east-1, list price: dollars per request and per GiB. Bytes within the region cost nothing.
+const DOLLARS_PER_GET: f64 = 0.0004 / 1000.0;
+const DOLLARS_PER_LIST: f64 = 0.005 / 1000.0;
+const DOLLARS_PER_GIB_OUT: f64 = 0.09;
+
+/// Below this share of the time, waiting is noise: a run 1 % faster is not worth an action.
+const WAITING_SHARE: f64 = 0.01;
+
+/// What holds the readers up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// The store answers with errors.
+    StoreErrors,
+    /// The store asks for a slower pace.
+    Throttling,
+    /// No order is followed: every first read waits for the store's latency.
+    UnknownOrder,
+    /// The look-ahead does not fit into the cache.
+    Window,
+    /// The store's bandwidth or our connections: everything is known ahead and still late.
+    Bandwidth,
+}
+
+/// Whether the readers wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// Nobody has read anything.
+    Idle,
+    /// They wait less than anybody would notice.
+    Flowing { share: f64 },
+    /// All readers of a rank stand still this share of the time.
+    Starved { share: f64, by: Binding },
+    /// So many readers wait on average, though others of their rank go on (or ranks are not known).
+    Waiting { readers: f64, by: Binding },
+}
+
+impl Verdict {
+    /// Of the time between the two snapshots, or since the mount began.
+    #[must_use]
+    pub fn of(now: &Snapshot, before: Option<&Snapshot>) -> Self {
+        let zero = Snapshot::default();
+        let before = before.unwrap_or(&zero);
+        let seconds = now.uptime_seconds - before.uptime_seconds;
+        if now.reads.opens == before.reads.opens && now.reads.requests == before.reads.requests || seconds <= 0.0 {
+            return Self::Idle;
+        }
+        let starved = ((now.reads.starved_seconds - before.reads.starved_seconds) / seconds).clamp(0.0, 1.0);
+        let waiting = ((now.reads.wait_seconds - before.reads.wait_seconds) / seconds).max(0.0);
+        let by = binding(now, before);
+        if starved >= WAITING_SHARE {
+            Self::Starved { share: starved, by }
+        } else if waiting >= WAITING_SHARE {
+            Self::Waiting { readers: waiting, by }
+        } else {
+            Self::Flowing { share: waiting }
+        }
+    }
+}
+
+/// The first of the known causes that applies, the one with the simplest remedy first.
+fn binding(now: &Snapshot, before: &Snapshot) -> Binding {
+    if now.store.errors > before.store.errors {
+        Binding::StoreErrors
+    } else if now.store.throttled > before.store.throttled {
+        Binding::Throttling
+    } else if !now.orders.iter().any(|order| order.state == "locked") {
+        Binding::UnknownOrder
+    } else if now.prefetch.window_wanted_bytes > now.prefetch.window_bytes {
+        Binding::Window
+    } else {
+        Binding::Bandwidth
+    }
+}
+
+/// The whole screen, lines of at most some 150 characters.
+#[must_use]
+pub fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
+    let mut out = String::new();
+    let what = before
+        .map_or_else(|| "since it was mounted".to_owned(), |b| format!("of the last {}", duration(now.uptime_seconds - b.uptime_seconds)));
+    line(&mut out, "belady", &format!("{} on {}, up {}; figures {what}", now.url, now.mountpoint, duration(now.uptime_seconds)));
+    line(&mut out, "verdict", &verdict(now, before));
+    if now.orders.is_empty() {
+        line(&mut out, "order", "none is known: nothing is fetched ahead (declare it with --order)");
+    }
+    for order in &now.orders {
+        line(&mut out, "order", &order_line(order));
+        if !order.note.is_empty() {
+            line(&mut out, "", &order.note);
+        }
+    }
+    let zero = Snapshot::default();
+    let since = before.unwrap_or(&zero);
+    let seconds = before.map(|b| now.uptime_seconds - b.uptime_seconds).filter(|s| *s > 0.0);
+    reads(&mut out, now, since, seconds);
+    reuse(&mut out, now);
+    store(&mut out, now, since, seconds);
+    cache(&mut out, now);
+    let listing = &now.namespace;
+    line(
+        &mut out,
+        "files",
+        &format!(
+            "{} of {}, listing {}, {} keys no path can show",
+            number(listing.objects),
+            size(listing.bytes),
+            listing.listing,
+            number(listing.hidden_keys)
+        ),
+    );
+    if now.panics > 0 {
+        line(&mut out, "notes", &format!("{} parts panicked and were given up or restarted: please report the log", now.panics));
+    }
+    for note in &now.notes {
+        line(&mut out, "notes", note);
+    }
+    out
+}
+
+fn verdict(now: &Snapshot, before: Option<&Snapshot>) -> String {
+    match Verdict::of(now, before) {
+        Verdict::Idle => "nobody is reading".to_owned(),
+        Verdict::Flowing { share } => format!("readers are not waiting ({} of the time)", percent(share)),
+        Verdict::Starved { share, by } => format!("READERS ARE STARVED {} of the time: {}", percent(share), remedy(by, now)),
+        Verdict::Waiting { readers, by } => format!("READERS WAIT: {readers:.2} of them at any time; {}", remedy(by, now)),
+    }
+}
+
+/// The cause and what to do about it.
+fn remedy(by: Binding, now: &Snapshot) -> String {
+    match by {
+        Binding::StoreErrors => format!("the store fails ({} errors so far): see the log", now.store.errors),
+        Binding::Throttling => "the store asks us to slow down: lower --max-requests, or spread the keys over more prefixes".to_owned(),
+        Binding::UnknownOrder => match now.orders.first() {
+            Some(order) => format!(
+                "the order {:?} is {}, so reads wait for the store's latency: check seed, world and files of --order",
+                order.id, order.state
+            ),
+            None => "the order is not known, so first reads wait for the store's latency: declare it with --order".to_owned(),
+        },
+        Binding::Window => format!(
+            "the cache is too small for the look-ahead ({} of {}): raise --memory or add --cache-dir",
+            size(now.prefetch.window_bytes),
+            size(now.prefetch.window_wanted_bytes)
+        ),
+        Binding::Bandwidth => "the store's bandwidth binds: more cache (--memory, --cache-dir) or a nearer store helps".to_owned(),
+    }
+}
+
+fn order_line(order: &Order) -> String {
+    let mut text = format!(
+        "{}: {} ({}), seed {}, world {}, ranks {}: {}",
+        order.id,
+        order.kind,
+        order.source,
+        order.seed,
+        order.world,
+        order.ranks,
+        order.state.to_uppercase()
+    );
+    if order.state == "locked" {
+        let _ = write!(
+            text,
+            " at epoch {}, {} of {} ({})",
+            order.epoch,
+            number(order.position),
+            number(order.length),
+            percent(ratio(order.position, order.length))
+        );
+    }
+    if order.observed > 0 {
+        let _ = write!(text, "; {} of {} opens were predicted", percent(ratio(order.predicted, order.observed)), number(order.observed));
+    }
+    text
+}
+
+fn reads(out: &mut String, now: &Snapshot, since: &Snapshot, seconds: Option<f64>) {
+    let (reads, before) = (&now.reads, &since.reads);
+    let accesses = reads.accesses.saturating_sub(before.accesses);
+    let bytes = reads.bytes.opened.saturating_sub(before.bytes.opened);
+    let share = |now: u64, before: u64| percent(ratio(now.saturating_sub(before), accesses));
+    let amount = match seconds {
+        Some(seconds) => format!("{} accesses/s, {}/s", per_second(accesses, seconds), size(scaled(bytes, seconds))),
+        None => format!("{} accesses, {}", number(accesses), size(bytes)),
+    };
+    line(
+        out,
+        "reads",
+        &format!(
+            "{amount}; ready {}: retained {}, in time {}; late {}, miss {}; {} errors",
+            share(reads.retained + reads.in_time, before.retained + before.in_time),
+            share(reads.retained, before.retained),
+            share(reads.in_time, before.in_time),
+            share(reads.late, before.late),
+            share(reads.miss, before.miss),
+            number(reads.errors.saturating_sub(before.errors)),
+        ),
+    );
+    line(
+        out,
+        "",
+        &format!(
+            "{} opens, {} of them by passthrough; served {} (reads by passthrough and from the page cache are not in it)",
+            number(reads.opens.saturating_sub(before.opens)),
+            number(reads.passthrough_opens.saturating_sub(before.passthrough_opens)),
+            size(reads.bytes.served.saturating_sub(before.bytes.served)),
+        ),
+    );
+}
+
+fn reuse(out: &mut String, now: &Snapshot) {
+    line(out, "reuse", &format!("{} of the bytes read were retained from an earlier epoch or run", percent(now.reads.retained_rate)));
+    for order in &now.orders {
+        // The running epoch and the two before it: what a user compares. All of them are in stats.json.
+        for epoch in order.epochs.iter().rev().take(3).rev() {
+            let sum = epoch.bytes.retained + epoch.bytes.in_time + epoch.bytes.late + epoch.bytes.miss;
+            line(
+                out,
+                "",
+                &format!(
+                    "{} epoch {}: retained {} of possible {}; from the store {} (least possible {}); {}",
+                    order.id,
+                    epoch.epoch,
+                    percent(ratio(epoch.bytes.retained, sum)),
+                    percent(epoch.bound.retained_rate),
+                    size(epoch.store_bytes),
+                    size(epoch.bound.store_bytes),
+                    duration(epoch.seconds),
+                ),
+            );
+        }
+    }
+    let prefetch = &now.prefetch;
+    line(
+        out,
+        "ahead",
+        &format!(
+            "{} fetched ahead, {} read since, {} in vain ({}); window {} of {} wanted",
+            number(prefetch.issued),
+            number(prefetch.useful),
+            number(prefetch.wasted),
+            size(prefetch.wasted_bytes),
+            size(prefetch.window_bytes),
+            size(prefetch.window_wanted_bytes)
+        ),
+    );
+}
+
+fn store(out: &mut String, now: &Snapshot, since: &Snapshot, seconds: Option<f64>) {
+    let (store, before) = (&now.store, &since.store);
+    let bytes = store.bytes.saturating_sub(before.bytes);
+    let get = store.requests.get.saturating_sub(before.requests.get);
+    let amount = match seconds {
+        Some(seconds) => format!("{} GET/s, {}/s", per_second(get, seconds), size(scaled(bytes, seconds))),
+        None => format!(
+            "{} GET, {} LIST, {} HEAD; {}",
+            number(store.requests.get),
+            number(store.requests.list),
+            number(store.requests.head),
+            size(bytes)
+        ),
+    };
+    line(
+        out,
+        "store",
+        &format!(
+            "{amount} ({} of it hedged, retried or abandoned); p50 {}, p99 {}; {} retries, {} throttled, {} errors",
+            size(store.bytes_extra.saturating_sub(before.bytes_extra)),
+            duration(store.latency_seconds.p50),
+            duration(store.latency_seconds.p99),
+            number(store.retries.saturating_sub(before.retries)),
+            number(store.throttled.saturating_sub(before.throttled)),
+            number(store.errors.saturating_sub(before.errors)),
+        ),
+    );
+    #[expect(clippy::cast_precision_loss, reason = "a bill to the cent")]
+    let (reads, lists, gib) =
+        ((store.requests.get + store.requests.head) as f64, store.requests.list as f64, store.bytes as f64 / f64::from(1 << 30));
+    line(
+        out,
+        "bill",
+        &format!(
+            "requests ${:.2} since it was mounted; bytes $0 within the region, ${:.2} out of it (S3 list prices: GET $0.0004, LIST $0.005 per 1,000; $0.09/GiB out)",
+            reads * DOLLARS_PER_GET + lists * DOLLARS_PER_LIST,
+            gib * DOLLARS_PER_GIB_OUT
+        ),
+    );
+}
+
+fn cache(out: &mut String, now: &Snapshot) {
+    if now.tiers.is_empty() {
+        line(out, "cache", "none: every read goes to the store (--memory, --cache-dir)");
+    }
+    for tier in &now.tiers {
+        let mut text = format!(
+            "{}: {} of {}, {} files, {} hits, {} admitted, {} evicted",
+            tier.name,
+            size(tier.used_bytes),
+            size(tier.capacity_bytes),
+            number(tier.objects),
+            number(tier.hits),
+            number(tier.admitted),
+            number(tier.evicted)
+        );
+        if tier.state != "ok" || tier.errors > 0 {
+            let _ = write!(text, "; {} after {} errors", tier.state.to_uppercase(), tier.errors);
+        }
+        line(out, "cache", &text);
+    }
+}
+
+fn line(out: &mut String, name: &str, text: &str) {
+    let _ = writeln!(out, "{name:<9}{text}");
+}
+
+fn size(bytes: u64) -> String {
+    ByteSize(bytes).to_string()
+}
+
+/// Digits in groups of three.
+fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people, one decimal")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn per_second(n: u64, seconds: f64) -> String {
+    format!("{:.1}", n as f64 / seconds)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes per second for people, not negative"
+)]
+fn scaled(bytes: u64, seconds: f64) -> u64 {
+    (bytes as f64 / seconds) as u64
+}
+
+/// `1h02m`, `3m05s`, `12.3s`, `31ms`.
+fn duration(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time for people, not negative")]
+    let whole = seconds.max(0.0) as u64;
+    if whole >= 3600 {
+        format!("{}h{:02}m", whole / 3600, whole % 3600 / 60)
+    } else if whole >= 60 {
+        format!("{}m{:02}s", whole / 60, whole % 60)
+    } else if seconds >= 1.0 {
+        format!("{seconds:.1}s")
+    } else {
+        format!("{:.0}ms", seconds.max(0.0) * 1e3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::snapshot::{Bound, EpochOfOrder, OutcomeBytes, Tier};
+    use super::*;
+
+    /// A mount of a minute whose readers opened 1000 files.
+    fn read() -> Snapshot {
+        let mut s = Snapshot { url: "s3://b/p".into(), mountpoint: "/data".into(), uptime_seconds: 60.0, ..Snapshot::default() };
+        s.reads.opens = 1000;
+        s.reads.accesses = 1000;
+        s.reads.retained = 500;
+        s.reads.in_time = 400;
+        s.reads.late = 60;
+        s.reads.miss = 40;
+        s.orders = vec![Order { id: "train".into(), state: "locked".into(), ..Order::default() }];
+        s
+    }
+
+    #[test]
+    fn the_verdict_names_who_waits_and_what_binds() {
+        let flowing = read();
+        assert_eq!(Verdict::of(&flowing, None), Verdict::Flowing { share: 0.0 });
+        assert_eq!(Verdict::of(&Snapshot { uptime_seconds: 60.0, ..Snapshot::default() }, None), Verdict::Idle);
+
+        let mut starved = read();
+        starved.reads.starved_seconds = 30.0;
+        starved.reads.wait_seconds = 500.0;
+        let verdict = |s: &Snapshot| match Verdict::of(s, None) {
+            Verdict::Starved { share, by } => (share, by),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(verdict(&starved), (0.5, Binding::Bandwidth));
+        starved.prefetch.window_wanted_bytes = 10;
+        assert_eq!(verdict(&starved).1, Binding::Window);
+        starved.orders[0].state = "lost".into();
+        assert_eq!(verdict(&starved).1, Binding::UnknownOrder);
+        starved.store.throttled = 1;
+        assert_eq!(verdict(&starved).1, Binding::Throttling);
+        starved.store.errors = 1;
+        assert_eq!(verdict(&starved).1, Binding::StoreErrors);
+
+        let mut waiting = read();
+        waiting.reads.wait_seconds = 180.0;
+        assert_eq!(Verdict::of(&waiting, None), Verdict::Waiting { readers: 3.0, by: Binding::Bandwidth });
+    }
+
+    #[test]
+    fn the_verdict_is_of_the_time_between_two_snapshots() {
+        let mut before = read();
+        before.reads.starved_seconds = 50.0;
+        let mut now = before.clone();
+        now.uptime_seconds = 70.0;
+        assert_eq!(Verdict::of(&now, Some(&before)), Verdict::Idle, "what was before does not count");
+        now.reads.opens = 1100;
+        now.reads.starved_seconds = 51.0;
+        assert!(matches!(Verdict::of(&now, Some(&before)), Verdict::Starved { share, .. } if (share - 0.1).abs() < 1e-9));
+    }
+
+    #[test]
+    fn the_first_screen() {
+        let mut s = read();
+        s.orders[0].epochs = vec![EpochOfOrder {
+            epoch: 1,
+            bytes: OutcomeBytes { retained: 49, in_time: 51, late: 0, miss: 0 },
+            bound: Bound { retained_rate: 0.5, store_bytes: 50 },
+            seconds: 12.3,
+            ..EpochOfOrder::default()
+        }];
+        s.store.requests.get = 1_000_000;
+        s.store.requests.list = 1_000;
+        s.store.bytes = 100 << 30;
+        s.tiers = vec![Tier { name: "disk".into(), state: "degraded".into(), errors: 2, ..Tier::default() }];
+        s.notes = vec!["no passthrough: needs CAP_SYS_ADMIN".into()];
+        let text = render(&s, None);
+        for wanted in [
+            "verdict  readers are not waiting (0.0% of the time)",
+            "ready 90.0%: retained 50.0%, in time 40.0%; late 6.0%, miss 4.0%",
+            "page cache are not in it",
+            "train epoch 1: retained 49.0% of possible 50.0%",
+            "1,000,000 GET, 1,000 LIST",
+            "requests $0.41 since it was mounted; bytes $0 within the region, $9.00 out of it (S3 list prices",
+            "DEGRADED after 2 errors",
+            "notes    no passthrough",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?} is not in\n{text}");
+        }
+        assert!(text.lines().nth(1).is_some_and(|l| l.starts_with("verdict")), "the verdict comes first\n{text}");
+    }
+
+    #[test]
+    fn rates_between_two_snapshots() {
+        let before = read();
+        let mut now = before.clone();
+        now.uptime_seconds += 2.0;
+        now.reads.opens += 100;
+        now.reads.accesses += 100;
+        now.reads.miss += 100;
+        now.reads.bytes.opened += 4 << 20;
+        let text = render(&now, Some(&before));
+        assert!(text.contains("50.0 accesses/s, 2MiB/s; ready 0.0%"), "{text}");
+        assert!(text.contains("of the last 2.0s"), "{text}");
+    }
+
+    #[test]
+    fn figures_as_people_write_them() {
+        assert_eq!([number(0), number(999), number(1000), number(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([duration(0.031), duration(12.34), duration(185.0), duration(3720.0)], ["31ms", "12.3s", "3m05s", "1h02m"]);
+    }
+}
