@@ -1,0 +1,225 @@
+//! One tier: a place, its budget, its health, and (on disks) the files it still has to unlink.
+//!
+//! Files on disks are unlinked later, by the janitor or by whoever is about to write into the room they hold: an unlink can take a millisecond
+//! and `retire` is called from threads that must not wait. Until then they are *owed*: off the index, on the disk, counted.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::budget::{Budget, Room};
+use super::disk::DiskDir;
+use super::hash::FileHash;
+use super::health::Health;
+use super::memory::Tmpfs;
+use crate::stats::{Stats, TierState};
+
+/// Above this many owed unlinks `retire` does one itself: 8 MB of our memory.
+pub(super) const OWED_MAX: usize = 1 << 16;
+
+/// Where the files are.
+#[derive(Debug)]
+pub(super) enum Place {
+    Tmpfs(Arc<Tmpfs>),
+    Heap,
+    Disk(DiskDir),
+}
+
+/// A file off the index whose name is still on the disk.
+#[derive(Debug)]
+struct OwedFile {
+    /// `None` for one the scan has not counted yet.
+    room: Option<Arc<Room>>,
+    /// Somebody will write into its room and unlinks it first, or its unlink failed and is not tried again.
+    claimed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Owed {
+    files: HashMap<FileHash, OwedFile>,
+    /// Oldest first; names no longer in `files` are skipped.
+    queue: VecDeque<FileHash>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tier {
+    /// Its number in the stats; `None` for the transient files' tier.
+    pub(super) number: Option<usize>,
+    pub(super) place: Place,
+    pub(super) budget: Arc<Budget>,
+    /// Whether what lay there at the start is counted: until then nothing is written, or the budget could be exceeded.
+    pub(super) scanned: AtomicBool,
+    stats: Arc<Stats>,
+    health: Mutex<Health>,
+    state: AtomicU8,
+    owed: Mutex<Owed>,
+}
+
+impl Tier {
+    pub(super) fn new(number: Option<usize>, place: Place, capacity: u64, scanned: bool, stats: &Arc<Stats>) -> Arc<Self> {
+        let tier = Self {
+            number,
+            place,
+            budget: Budget::new(capacity, number.map(|number| (Arc::clone(stats), number))),
+            scanned: AtomicBool::new(scanned),
+            stats: Arc::clone(stats),
+            health: Mutex::default(),
+            state: AtomicU8::new(TierState::Ok as u8),
+            owed: Mutex::default(),
+        };
+        tier.count(|counters| counters.capacity_bytes.set(capacity));
+        Arc::new(tier)
+    }
+
+    pub(super) fn count(&self, change: impl Fn(&crate::stats::TierCounters)) {
+        if let Some(counters) = self.number.and_then(|number| self.stats.tiers.get(number)) {
+            change(counters);
+        }
+    }
+
+    pub(super) fn disk(&self) -> Option<&DiskDir> {
+        if let Place::Disk(disk) = &self.place { Some(disk) } else { None }
+    }
+
+    /// Whether it may be read, written and passed through.
+    pub(super) fn is_ok(&self) -> bool {
+        self.state.load(Relaxed) == TierState::Ok as u8
+    }
+
+    pub(super) fn is_scanned(&self) -> bool {
+        self.scanned.load(Acquire)
+    }
+
+    /// An operation failed, or a file was damaged.
+    pub(super) fn failed(&self) {
+        self.count(|counters| counters.errors.add(1));
+        self.change_health(|health| health.failed(Instant::now()));
+    }
+
+    /// A file was not what it should be; the disk itself answered, so its health is as it was.
+    pub(super) fn damaged(&self) {
+        self.count(|counters| counters.errors.add(1));
+    }
+
+    pub(super) fn succeeded(&self) {
+        self.change_health(Health::succeeded);
+    }
+
+    fn change_health(&self, change: impl FnOnce(Health) -> Health) {
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = health.state();
+        *health = change(*health);
+        let state = health.state();
+        if state != before {
+            self.state.store(state as u8, Relaxed);
+            self.count(|counters| counters.state.set(state as u64));
+            let name = self.number.and_then(|number| self.stats.tiers.get(number)).map_or("transient", |counters| counters.name.as_str());
+            tracing::warn!(tier = name, from = ?before, to = ?state, "cache tier changed state");
+        }
+    }
+
+    /// The disk under us is full before our budget is: what we have is what we get, until [`Self::upkeep`] measures more.
+    pub(super) fn is_full(&self) {
+        self.budget.set_limit(self.budget.used());
+    }
+
+    /// What time brings: probes of a failed tier, the true size of a full disk. Touches the disk.
+    pub(super) fn upkeep(&self, now: Instant) {
+        let due = self.health.lock().unwrap_or_else(PoisonError::into_inner).probe_is_due(now);
+        if due {
+            let well = self.disk().is_none_or(|disk| disk.probe().is_ok());
+            self.change_health(|health| health.probed(well, now));
+        }
+        if let Some(disk) = self.disk().filter(|_| self.is_ok() && self.budget.limit() < self.budget.capacity())
+            && let Ok(available) = disk.available()
+        {
+            self.budget.set_limit(self.budget.used().saturating_add(available));
+        }
+    }
+
+    fn owed(&self) -> MutexGuard<'_, Owed> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file left the index.
+    pub(super) fn owe(&self, hash: FileHash, room: Option<Arc<Room>>) {
+        let mut owed = self.owed();
+        owed.files.insert(hash, OwedFile { room, claimed: false });
+        owed.queue.push_back(hash);
+    }
+
+    /// As [`Self::owe`], for a victim whose room is already spoken for.
+    pub(super) fn owe_claimed(&self, hash: FileHash, room: Arc<Room>) {
+        self.owed().files.insert(hash, OwedFile { room: Some(room), claimed: true });
+    }
+
+    /// A new file took the name over.
+    pub(super) fn is_published(&self, hash: FileHash) {
+        self.owed().files.remove(&hash);
+    }
+
+    pub(super) fn owed_count(&self) -> usize {
+        self.owed().queue.len()
+    }
+
+    /// Names whose unlinking would free at least `bytes`, or fewer if there are not so many. Files somebody still reads free nothing and stay.
+    pub(super) fn claim(&self, bytes: u64) -> (Vec<FileHash>, u64) {
+        let owed = &mut *self.owed();
+        let (mut names, mut sum) = (Vec::new(), 0);
+        for _ in 0..owed.queue.len() {
+            if sum >= bytes {
+                break;
+            }
+            let Some(hash) = owed.queue.pop_front() else { break };
+            let Some(file) = owed.files.get_mut(&hash).filter(|file| !file.claimed) else { continue };
+            match &file.room {
+                Some(room) if Arc::strong_count(room) == 1 => {
+                    sum += room.bytes();
+                    file.claimed = true;
+                    names.push(hash);
+                }
+                _ => owed.queue.push_back(hash),
+            }
+        }
+        (names, sum)
+    }
+
+    /// The claimed names will not be needed.
+    pub(super) fn unclaim(&self, names: &[FileHash]) {
+        let owed = &mut *self.owed();
+        for hash in names {
+            if let Some(file) = owed.files.get_mut(hash) {
+                file.claimed = false;
+                owed.queue.push_back(*hash);
+            }
+        }
+    }
+
+    /// The next name to unlink.
+    pub(super) fn next_owed(&self) -> Option<FileHash> {
+        let owed = &mut *self.owed();
+        while let Some(hash) = owed.queue.pop_front() {
+            if let Some(file) = owed.files.get_mut(&hash).filter(|file| !file.claimed) {
+                file.claimed = true;
+                return Some(hash);
+            }
+        }
+        None
+    }
+
+    /// Unlinks an owed file, unless a new one has taken its name; its room, which may be held by readers.
+    pub(super) fn unlink(&self, hash: FileHash) -> Option<Arc<Room>> {
+        let disk = self.disk()?;
+        let _name = disk.lock_name(hash);
+        if !self.owed().files.contains_key(&hash) {
+            return None;
+        }
+        if disk.remove(hash).is_err() {
+            // It stays owed, claimed and counted: the bytes are still there.
+            self.failed();
+            return None;
+        }
+        self.owed().files.remove(&hash)?.room
+    }
+}
