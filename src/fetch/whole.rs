@@ -127,7 +127,8 @@ fn transient(door: &Door, flight: &Flight) -> Result<Writer, FetchError> {
 }
 
 fn writer(door: &Door, flight: &Flight, reservation: Reservation, ahead: bool) -> Writer {
-    door.cache.writer(reservation, &flight.id, flight.object.size, ahead)
+    let reservation = if ahead { reservation.fetched_ahead() } else { reservation };
+    door.cache.writer(reservation, &flight.id, flight.object.size)
 }
 
 enum Trouble {

@@ -4,12 +4,13 @@
 //! this task is gone (it panicked, or the mount drains), the mount is a plain cached one.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::cache::hash_of;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent};
 use crate::order::SharedSampler;
@@ -45,8 +46,6 @@ pub struct Parts {
     pub door: Arc<Door>,
     pub stats: Arc<Stats>,
     pub orders: Vec<Order>,
-    /// Capacities of the tiers, bytes, fastest first.
-    pub tiers: Vec<u64>,
     /// The version of a file that readers get now.
     pub object: Arc<dyn Fn(FileIndex) -> ObjectMeta + Send + Sync>,
     /// Tells the kernel to drop a file's pages; must not block.
@@ -103,9 +102,10 @@ pub async fn run(parts: Parts, mut reads: mpsc::Receiver<ReadEvent>, mut landing
 impl Task {
     fn new(parts: Parts, computed: mpsc::Sender<Computed>) -> Self {
         let sizes: Arc<[u64]> = (0..parts.manifest.len()).map(|i| parts.manifest.object(FileIndex(narrow(i))).size).collect();
-        let mut planner = Planner::new(report::planner_config(&parts.tiers), sizes);
+        let tiers = parts.stats.tiers.iter().map(|tier| tier.capacity_bytes.get()).collect();
+        let mut planner = Planner::new(report::planner_config(tiers), sizes);
         for order in &parts.orders {
-            planner.add_order(report::order_config(&order.spec, order.sampler.len()));
+            planner.add_order(report::order_config(&order.spec));
         }
         let report = report::Reporter::new(parts.orders.iter().map(|order| order.spec.clone()).collect());
         Self {
@@ -131,11 +131,12 @@ impl Task {
     /// Tells the planner what is here already, and lets it begin.
     fn start(&mut self) {
         let cache = Arc::clone(self.parts.door.cache());
+        let tiers: HashMap<_, _> = cache.contents().into_iter().map(|(hash, _, tier)| (hash, tier)).collect();
         let present: Vec<(FileIndex, usize)> = (0..self.parts.manifest.len())
             .filter_map(|i| {
                 let file = FileIndex(narrow(i));
                 let id = self.parts.manifest.object(file).version();
-                let tier = cache.tier_of(&id)?;
+                let tier = *tiers.get(&hash_of(&id))?;
                 cache.set_planned(&id, true);
                 Some((file, tier))
             })
@@ -174,7 +175,7 @@ impl Task {
     }
 
     fn file_of(&self, id: &ObjectId) -> Option<FileIndex> {
-        match self.parts.manifest.find_key(&id.key) {
+        match self.parts.manifest.find(id.key.strip_prefix(self.parts.manifest.prefix())?) {
             Some(Node::File(file)) => Some(file),
             Some(Node::Dir(_)) | None => None,
         }
@@ -229,11 +230,30 @@ impl Task {
         let now = self.now();
         let starved = self.starvation.at(now);
         self.parts.stats.reads.starved_micros.set(u64::try_from(starved.as_micros()).unwrap_or(u64::MAX));
-        self.report.publish(&self.planner, starved, &self.parts.stats);
+        let manifest = &self.parts.manifest;
+        self.report.publish(&self.planner, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
     }
 }
 
 /// Manifests are indexed by `u32`: `Manifest::build` refuses more.
 fn narrow(index: usize) -> u32 {
     u32::try_from(index).expect("a manifest has fewer than 2^32 files")
+}
+
+/// The files that will be read next, a line each: what `.belady/order` shows.
+#[must_use]
+pub fn predicted(stats: &Stats) -> String {
+    let orders = stats.orders.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut text = String::new();
+    for order in orders.iter() {
+        text += &format!("# {}: {}, epoch {}, place {} of {}\n", order.id, order.state, order.epoch, order.position, order.length);
+        for path in &order.upcoming {
+            text += path;
+            text.push('\n');
+        }
+    }
+    if orders.is_empty() {
+        text.push_str("# no order is declared: see --order\n");
+    }
+    text
 }
