@@ -1,8 +1,8 @@
 //! `.belady/` in the root of the mount: what `belady stats` shows, for people and scripts that have no socket.
 //!
 //! Reachable by name and never listed in the root: a training loader would take it for a class of its dataset. Each file is rendered when it is
-//! opened and read with `FOPEN_DIRECT_IO`, so that its size (0, as in procfs) does not matter. A bucket that has keys of its own below
-//! `.belady/` keeps them: then these files are not there.
+//! opened and read with `FOPEN_DIRECT_IO`, so that its size (0, as in procfs) does not matter. What the bucket has under the same name is the
+//! manifest's matter: where the manifest shows it, it wins.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,8 +26,7 @@ pub enum ControlFile {
 /// In the order of their names, as a listing shows them.
 pub(crate) const ALL: [ControlFile; 4] = [ControlFile::Config, ControlFile::Order, ControlFile::Stats, ControlFile::StatsJson];
 
-/// Inode numbers of the directory and its files: the last 256 numbers, "beladyctl" has no better ones. The manifest's come from a hash, so
-/// the manifest is asked first and these are only tried for what it does not know.
+/// Inode numbers of the directory and its files: the last 256. The manifest leaves the upper half to files that no key backs.
 pub(crate) const DIRECTORY_INO: u64 = u64::MAX - 0xff;
 
 impl ControlFile {

@@ -134,6 +134,13 @@ impl Handles {
         self.shard(number).lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
     }
 
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let gone = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(gone);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
     }

@@ -17,9 +17,6 @@ mod open;
 mod read;
 mod versions;
 
-#[cfg(test)]
-mod tests;
-
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -98,7 +95,7 @@ impl FsConfig {
 }
 
 /// Makes the kernel forget what it keeps of an inode. Blocks: called on a blocking thread only.
-type Invalidate = Arc<dyn Fn(u64) + Send + Sync>;
+pub type Invalidate = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// The file system of one mount.
 pub struct BeladyFs {
@@ -107,8 +104,6 @@ pub struct BeladyFs {
     door: Arc<Door>,
     accounts: account::Accounts,
     control: ControlFiles,
-    /// Whether the bucket has a `.belady` of its own, which then is what the name means.
-    control_hidden: bool,
     runtime: runtime::Handle,
     handles: handle::Handles,
     versions: versions::Versions,
@@ -134,13 +129,6 @@ impl BeladyFs {
         control: ControlFiles,
         runtime: runtime::Handle,
     ) -> Arc<Self> {
-        let control_hidden = manifest.find(control::DIRECTORY).is_some();
-        if control_hidden {
-            let note =
-                "the bucket has keys below .belady/, so the files .belady/stats and its like are not shown; use belady stats instead";
-            tracing::warn!("{note}");
-            stats.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_owned());
-        }
         Arc::new(Self {
             accounts: account::Accounts::new(stats, events, config.count_accesses),
             versions: versions::Versions::new(Arc::clone(&manifest)),
@@ -148,7 +136,6 @@ impl BeladyFs {
             manifest,
             door,
             control,
-            control_hidden,
             runtime,
             handles: handle::Handles::default(),
             disk_reads: Arc::new(Semaphore::new(DISK_READS_MAX)),
@@ -174,9 +161,15 @@ impl BeladyFs {
         self.handles.len()
     }
 
-    /// How to make the kernel forget an inode (`None` once the mount has ended).
-    pub fn set_invalidate(&self, invalidate: Option<Invalidate>) {
-        *self.invalidate.write().unwrap_or_else(PoisonError::into_inner) = invalidate;
+    /// How to make the kernel forget an inode.
+    pub fn began(&self, invalidate: Invalidate) {
+        *self.invalidate.write().unwrap_or_else(PoisonError::into_inner) = Some(invalidate);
+    }
+
+    /// The kernel's side is gone. It does not tell of the files that were open last: they are let go here.
+    pub fn ended(&self) {
+        self.invalidate.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.handles.clear();
     }
 
     /// Runs a task on the runtime. A panic in it is counted and ends only itself: the answer it held is dropped, which is an `EIO`.

@@ -70,7 +70,7 @@ impl BeladyFs {
         let place = match self.place(parent)? {
             Place::Node(Node::Dir(dir)) => match self.manifest.child(dir, name) {
                 Some(node) => Place::Node(node),
-                None if dir == DirIndex(0) && name == control::DIRECTORY && !self.control_hidden => Place::ControlDir,
+                None if dir == DirIndex(0) && name == control::DIRECTORY => Place::ControlDir,
                 None => return Err(NO_ENTRY),
             },
             Place::ControlDir => Place::Control(ControlFile::named(name).ok_or(NO_ENTRY)?),
@@ -137,9 +137,6 @@ impl BeladyFs {
     pub(super) fn place(&self, ino: u64) -> Result<Place, Errno> {
         if let Some(node) = self.manifest.node(ino) {
             return Ok(Place::Node(node));
-        }
-        if self.control_hidden {
-            return Err(NO_ENTRY);
         }
         if ino == control::DIRECTORY_INO {
             return Ok(Place::ControlDir);

@@ -101,11 +101,11 @@ impl BeladyFs {
             Target::File(file) => file,
         };
         let this = Arc::clone(self);
-        let mut finding = Box::pin(async move {
-            let _waiting = this.accounts.wait(process);
-            this.find(file).await
-        });
-        match timeout(self.config.open_hold.min(self.config.read_deadline), &mut finding).await {
+        let mut finding = Box::pin(async move { this.find(file).await });
+        let waiting = self.accounts.wait(process);
+        let found = timeout(self.config.open_hold.min(self.config.read_deadline), &mut finding).await;
+        drop(waiting);
+        match found {
             Ok(Ok(found)) => Ok(self.opened(ino, process, file, found)),
             Ok(Err(errno)) => {
                 self.accounts.failed();

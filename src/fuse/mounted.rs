@@ -144,7 +144,7 @@ fn start(fs: &Arc<BeladyFs>, config: &MountConfig, path: &Path, disable: BTreeSe
     let notify = Notify::new(session.notifier());
     let invalidator = Invalidator::start(notify.clone()).map_err(refused)?;
     let by_fs = notify.clone();
-    fs.set_invalidate(Some(Arc::new(move |ino| by_fs.now(ino))));
+    fs.began(Arc::new(move |ino| by_fs.now(ino)));
 
     let (end, ended) = watch::channel(false);
     let (fs, at) = (Arc::clone(fs), path.to_owned());
@@ -153,7 +153,7 @@ fn start(fs: &Arc<BeladyFs>, config: &MountConfig, path: &Path, disable: BTreeSe
             tracing::error!("the session with the kernel ended: {error}");
         }
         notify.end();
-        fs.set_invalidate(None);
+        fs.ended();
         tracing::info!("{} is no longer mounted", at.display());
         // Nobody may be listening any more.
         let _ = end.send(true);
