@@ -3,6 +3,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_input;
 mod golden;
+mod mount;
+mod promises;
 mod server;
 mod store_contract;
+mod torch;
