@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
-use aws_config::profile::ProfileFileRegionProvider;
+use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_s3::config::endpoint::{DefaultResolver, Params, ResolveEndpoint};
 use aws_sdk_s3::config::{BehaviorVersion, Region, SharedHttpClient};
@@ -46,22 +47,27 @@ impl Parts {
         };
         let files = files.build();
         let region = region(config, &files).await?;
-        let mut loader = aws_config::defaults(BehaviorVersion::latest())
-            .http_client(http.clone())
-            .region(Region::new(region.clone()))
-            .profile_files(files);
-        if let Some(profile) = &config.profile {
-            loader = loader.profile_name(profile);
-        }
-        if config.no_sign_request {
-            loader = loader.no_credentials();
-        }
-        if let Some(path) = &config.env_file {
-            loader = loader.credentials_provider(SharedCredentialsProvider::new(EnvFile(path.clone())));
-        }
+        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http.clone()).region(Region::new(region.clone()));
+        loader = match (&config.env_file, &config.profile, &config.credentials_file) {
+            _ if config.no_sign_request => loader.no_credentials(),
+            (Some(path), ..) => loader.credentials_provider(SharedCredentialsProvider::new(EnvFile(path.clone()))),
+            (None, None, None) => loader.profile_files(files),
+            // What was asked for by name comes before the environment's keys, which the SDK's chain would prefer.
+            (None, profile, _) => {
+                let basis = ProviderConfig::without_region().with_region(Some(Region::new(region.clone()))).with_http_client(http.clone());
+                let mut named = ProfileFileCredentialsProvider::builder().configure(&basis).profile_files(files);
+                if let Some(profile) = profile {
+                    named = named.profile_name(profile);
+                }
+                loader.credentials_provider(named.build())
+            }
+        };
         let sdk = loader.load().await;
-        let credentials =
-            if config.no_sign_request { None } else { sdk.credentials_provider().map(|p| Arc::new(CachedCredentials::new(p))) };
+        let credentials = if config.no_sign_request {
+            None
+        } else {
+            sdk.credentials_provider().map(|p| Arc::new(CachedCredentials::new(p, &sources(config))))
+        };
         if let Some(credentials) = &credentials {
             credentials.get().await?;
         }
@@ -79,6 +85,18 @@ fn sdk_http_client(bundle: Option<&[u8]>) -> Result<SharedHttpClient, StoreError
     let context = TlsContext::builder().with_trust_store(trust).build();
     let context = context.map_err(|error| StoreError::new(ErrorKind::Invalid, format!("TLS cannot be set up: {error}")))?;
     Ok(aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).build_https())
+}
+
+/// Where credentials are looked for, as the user would say it.
+fn sources(config: &S3Config) -> String {
+    let profile = config.profile.as_ref().map(|name| format!("profile {name:?}"));
+    match (&config.env_file, profile, &config.credentials_file) {
+        (Some(path), ..) => format!("--env-file {}", path.display()),
+        (None, Some(profile), Some(path)) => format!("{profile} of --credentials-file {}", path.display()),
+        (None, None, Some(path)) => format!("the default profile of --credentials-file {}", path.display()),
+        (None, Some(profile), None) => format!("{profile} of the AWS configuration files"),
+        (None, None, None) => "environment, profile, web identity, container and instance metadata (IMDS)".to_owned(),
+    }
 }
 
 /// Option, env-file, environment, profile, else us-east-1 (every store accepts it, and AWS names the right one). Not the instance metadata: it

@@ -39,6 +39,8 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) struct CachedCredentials {
     provider: SharedCredentialsProvider,
+    /// Where they were looked for, for people.
+    sources: String,
     /// Held for lines, never over an await.
     held: Mutex<Option<Held>>,
     /// One renewal at a time; the others wait for its result.
@@ -46,8 +48,8 @@ pub(super) struct CachedCredentials {
 }
 
 impl CachedCredentials {
-    pub(super) fn new(provider: SharedCredentialsProvider) -> Self {
-        Self { provider, held: Mutex::new(None), renewal: tokio::sync::Mutex::new(()) }
+    pub(super) fn new(provider: SharedCredentialsProvider, sources: &str) -> Self {
+        Self { provider, sources: sources.to_owned(), held: Mutex::new(None), renewal: tokio::sync::Mutex::new(()) }
     }
 
     fn peek(&self) -> Option<Held> {
@@ -81,8 +83,9 @@ impl CachedCredentials {
             }
         }
         let resolved = tokio::time::timeout(RESOLVE_TIMEOUT, self.provider.provide_credentials()).await;
-        let credentials =
-            resolved.map_err(|_| none_found("no answer in 9 s from the last one tried"))?.map_err(|error| describe(&error))?;
+        let credentials = resolved
+            .map_err(|_| none_found(&self.sources, "no answer in 9 s from the last one tried"))?
+            .map_err(|error| describe(&self.sources, &error))?;
         let held =
             Held { generation: generation + 1, identity: Identity::from(credentials.clone()), credentials, resolved_at: Instant::now() };
         *self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(held.clone());
@@ -94,22 +97,27 @@ fn expires_within(held: &Held, now: SystemTime, margin: Duration) -> bool {
     held.credentials.expiry().is_some_and(|expiry| expiry < now + margin)
 }
 
-fn none_found(detail: &str) -> StoreError {
+fn none_found(sources: &str, detail: &str) -> StoreError {
     StoreError::new(
         ErrorKind::Denied,
         format!(
-            "no AWS credentials found ({detail}): tried environment, profile, web identity, container and instance metadata; \
-             set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, use --profile, --credentials-file or --env-file, or --no-sign-request for a public bucket"
+            "no AWS credentials found in {sources} ({detail}): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, use --profile, --credentials-file or \
+             --env-file, or --no-sign-request for a public bucket"
         ),
     )
 }
 
-fn describe(error: &CredentialsError) -> StoreError {
+fn describe(sources: &str, error: &CredentialsError) -> StoreError {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
         cause = next;
     }
-    none_found(&cause.to_string().replace('\n', " "))
+    let text = cause.to_string().replace('\n', " ");
+    match error {
+        CredentialsError::CredentialsNotLoaded(_) => none_found(sources, &text),
+        CredentialsError::InvalidConfiguration(_) => StoreError::new(ErrorKind::Denied, format!("credentials of {sources}: {text}")),
+        _ => StoreError::new(ErrorKind::Denied, format!("credentials could not be had from {sources}: {text}")),
+    }
 }
 
 /// What the SDK's client is given: the same held credentials.
@@ -189,7 +197,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_resolution_serves_all_and_a_storm_of_refusals_causes_one_more() {
         let source = Counting::default();
-        let cached = CachedCredentials::new(SharedCredentialsProvider::new(source.clone()));
+        let cached = CachedCredentials::new(SharedCredentialsProvider::new(source.clone()), "a test");
         let first = cached.get().await.expect("resolves");
         assert_eq!(cached.get().await.expect("held").generation, first.generation);
         tokio::time::advance(FORCED_RENEWAL_EVERY).await;
@@ -203,7 +211,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn credentials_are_renewed_before_they_expire() {
         let source = Counting { lives: Some(RENEW_BEFORE / 2), ..Counting::default() };
-        let cached = CachedCredentials::new(SharedCredentialsProvider::new(source.clone()));
+        let cached = CachedCredentials::new(SharedCredentialsProvider::new(source.clone()), "a test");
         cached.get().await.expect("resolves");
         tokio::time::advance(FORCED_RENEWAL_EVERY).await;
         assert_eq!(cached.get().await.expect("renewed").generation, 2);

@@ -83,7 +83,7 @@ impl Complaint {
             (false, true) => format!("HTTP {} {}", self.status, self.code),
             (false, false) => format!("HTTP {} {}: {}", self.status, self.code, self.message.trim_end_matches('.')),
         };
-        let remedy = self.remedy(kind);
+        let remedy = self.remedy(kind, what);
         StoreError::new(
             kind,
             format!("{what}: {}{said}", if remedy.is_empty() { String::new() } else { format!("{remedy} (") })
@@ -91,7 +91,7 @@ impl Complaint {
         )
     }
 
-    fn remedy(&self, kind: ErrorKind) -> String {
+    fn remedy(&self, kind: ErrorKind, what: &str) -> String {
         if self.is_wrong_region() {
             return if self.region.is_empty() {
                 "is at another endpoint or in another region: use --region or --endpoint-url".to_owned()
@@ -99,8 +99,10 @@ impl Complaint {
                 format!("is in another region: use --region {}", self.region)
             };
         }
+        const NO_BUCKET: &str = "no such bucket here: check the name and --endpoint-url";
         let text = match (kind, self.code.as_str()) {
-            (_, "NoSuchBucket") => "no such bucket here: check the name and --endpoint-url",
+            (_, "NoSuchBucket") => NO_BUCKET,
+            (ErrorKind::NotFound, _) if what.starts_with("bucket ") => NO_BUCKET,
             (_, "InvalidObjectState") => "is archived and must be restored before it can be read",
             (_, "RequestTimeTooSkewed") => "this machine's clock is wrong: set it (the store refuses signatures more than 15 minutes off)",
             (_, "InvalidAccessKeyId") => "the store does not know this access key: check the credentials, --profile and --endpoint-url",

@@ -54,7 +54,7 @@ impl Scripted {
         change(&mut config);
         let credentials = (!config.no_sign_request).then(|| {
             let keys = Credentials::new("AKIDEXAMPLE", "secret", Some("token".into()), None, "test");
-            Arc::new(CachedCredentials::new(SharedCredentialsProvider::new(keys)))
+            Arc::new(CachedCredentials::new(SharedCredentialsProvider::new(keys), "a test"))
         });
         let tls = super::super::tls::client_config(None).expect("TLS");
         Getter::new(&config, &format!("http://{}/b", self.address), "us-east-1", credentials, tls, Arc::default()).expect("an endpoint")
