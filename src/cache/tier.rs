@@ -119,9 +119,9 @@ impl Tier {
         }
     }
 
-    /// The disk under us is full before our budget is: what we have is what we get, until [`Self::upkeep`] measures more.
-    pub(super) fn is_full(&self) {
-        self.budget.set_limit(self.budget.used());
+    /// The disk under us is full before our budget is, and did not take `refused`: the rest is what we get, until [`Self::upkeep`] measures more.
+    pub(super) fn is_full(&self, refused: u64) {
+        self.budget.set_limit(self.budget.used().saturating_sub(refused));
     }
 
     /// What time brings: probes of a failed tier, the true size of a full disk. Touches the disk.
@@ -221,5 +221,85 @@ impl Tier {
             return None;
         }
         self.owed().files.remove(&hash)?.room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn disk_tier(dir: &std::path::Path) -> Arc<Tier> {
+        let disk = DiskDir::claim(dir, "ns").unwrap();
+        Tier::new(None, Place::Disk(disk), 1 << 20, true, &Arc::default())
+    }
+
+    fn owed_room(tier: &Tier, hash: FileHash, bytes: u64) -> Arc<Room> {
+        let room = Arc::new(tier.budget.take(bytes).unwrap());
+        tier.owe(hash, Some(Arc::clone(&room)));
+        room
+    }
+
+    #[test]
+    fn a_failed_tier_comes_back_when_the_disk_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        (0..5).for_each(|_| tier.failed());
+        assert!(!tier.is_ok());
+        tier.upkeep(Instant::now());
+        assert!(!tier.is_ok(), "no probe is due yet");
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        std::fs::write(dir.path(), "in the way").unwrap();
+        tier.upkeep(Instant::now() + Duration::from_secs(31));
+        assert!(!tier.is_ok(), "the probe failed");
+        std::fs::remove_file(dir.path()).unwrap();
+        tier.upkeep(Instant::now() + Duration::from_secs(62));
+        assert!(tier.is_ok());
+    }
+
+    #[test]
+    fn a_full_disk_is_measured_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        let room = tier.budget.take(1000).unwrap();
+        tier.is_full(400);
+        assert_eq!(tier.budget.limit(), 600);
+        tier.upkeep(Instant::now());
+        assert_eq!(tier.budget.limit(), 1 << 20, "this disk has more free than our budget");
+        drop(room);
+    }
+
+    #[test]
+    fn claims_take_the_oldest_unheld_names_and_give_back_what_is_not_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        let held = owed_room(&tier, FileHash(1), 100);
+        drop(owed_room(&tier, FileHash(2), 100));
+        drop(owed_room(&tier, FileHash(3), 100));
+        assert_eq!(tier.claim(50), (vec![FileHash(2)], 100));
+        assert_eq!(tier.claim(500), (vec![FileHash(3)], 100), "a held one frees nothing, a claimed one is spoken for");
+        tier.unclaim(&[FileHash(2)]);
+        assert_eq!(tier.claim(1), (vec![FileHash(2)], 100));
+        assert_eq!(tier.next_owed(), Some(FileHash(1)));
+        assert_eq!(tier.next_owed(), None);
+        drop((tier.unlink(FileHash(1)), tier.unlink(FileHash(2))));
+        assert_eq!(tier.budget.used(), 200, "the held and the claimed one");
+        drop((held, tier.unlink(FileHash(3))));
+        assert_eq!(tier.budget.used(), 0);
+    }
+
+    #[test]
+    fn a_name_taken_over_by_a_new_file_is_not_unlinked() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        drop(owed_room(&tier, FileHash(7), 100));
+        let disk = tier.disk().unwrap();
+        let file = disk.create(FileHash(7), 1).unwrap();
+        disk.publish(FileHash(7), 1, &file, super::super::disk::Label { checksum: 0, size: 0, proof: 0 }).unwrap();
+        tier.is_published(FileHash(7));
+        assert!(tier.unlink(FileHash(7)).is_none() && tier.next_owed().is_none());
+        disk.open(FileHash(7)).unwrap();
+        assert_eq!(tier.budget.used(), 0);
     }
 }
