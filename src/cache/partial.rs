@@ -9,6 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::budget::{PER_FILE_BYTES, Room, rounded};
 use super::disk::{Label, checksum};
@@ -213,6 +214,7 @@ impl PartialFile {
             return Ok(());
         }
         self.reserve(offset..end)?;
+        let _busy = self.tier.begin(Instant::now())?;
         match &self.store {
             Store::Heap(bytes) => {
                 let bytes = &mut *bytes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -276,10 +278,13 @@ impl PartialFile {
                 buf.copy_from_slice(place);
                 Ok(())
             }
-            (Store::File(file), None) => file.read_exact_at(buf, offset).map_err(|error| {
-                self.tier.failed();
-                CacheError::io("reading a partial file".into(), &error)
-            }),
+            (Store::File(file), None) => {
+                let _busy = self.tier.begin(Instant::now())?;
+                file.read_exact_at(buf, offset).map_err(|error| {
+                    self.tier.failed();
+                    CacheError::io("reading a partial file".into(), &error)
+                })
+            }
         }
     }
 
@@ -411,7 +416,7 @@ mod tests {
             let used = || stats.tiers[0].used_bytes.get();
             let partial = PartialFile::create(&cache, &id(), SIZE, Placement::Planned { tier: 0 }).unwrap();
             assert_eq!(used(), PER_FILE_BYTES);
-            assert_eq!(partial.missing(0..u64::MAX), [0..SIZE]);
+            assert_eq!(partial.missing(0..u64::MAX), std::slice::from_ref(&(0..SIZE)));
             partial.write_at(BLOCK_BYTES, &content[BLOCK_BYTES as usize..2 * BLOCK_BYTES as usize]).unwrap();
             assert_eq!(used(), PER_FILE_BYTES + BLOCK_BYTES);
             assert_eq!(partial.missing(1..SIZE), [0..BLOCK_BYTES, 2 * BLOCK_BYTES..SIZE]);
@@ -441,8 +446,8 @@ mod tests {
             drop(file);
             assert!(cache.retire(&id()));
             cache.settle();
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-            while used() > 0 && std::time::Instant::now() < deadline {
+            let deadline = Instant::now() + std::time::Duration::from_secs(10);
+            while used() > 0 && Instant::now() < deadline {
                 std::thread::yield_now(); // the janitor may be at it
             }
             assert_eq!(used(), 0);

@@ -3,20 +3,25 @@
 //! Files on disks are unlinked later, by the janitor or by whoever is about to write into the room they hold: an unlink can take a millisecond
 //! and `retire` is called from threads that must not wait. Until then they are *owed*: off the index, on the disk, counted.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::CacheError;
 use super::budget::{Budget, Room};
 use super::disk::DiskDir;
 use super::hash::FileHash;
 use super::health::Health;
 use super::memory::Tmpfs;
 use crate::stats::{Stats, TierState};
+use crate::types::ErrorKind;
 
 /// Above this many owed unlinks `retire` does one itself: 8 MB of our memory.
 pub(super) const OWED_MAX: usize = 1 << 16;
+
+/// A disk operation that takes this long will not end: drives give up after 7 to 30 s, NFS never. Below the read deadline by far.
+const HUNG: Duration = Duration::from_secs(10);
 
 /// Where the files are.
 #[derive(Debug)]
@@ -42,6 +47,28 @@ struct Owed {
     queue: VecDeque<FileHash>,
 }
 
+/// Operations of a disk that have begun and not ended, by ticket: the first is the oldest.
+#[derive(Debug, Default)]
+struct Busy {
+    ticket: u64,
+    since: BTreeMap<u64, Instant>,
+}
+
+/// An operation on a tier; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Operation<'a> {
+    tier: &'a Tier,
+    ticket: Option<u64>,
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.tier.busy.lock().unwrap_or_else(PoisonError::into_inner).since.remove(&ticket);
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Tier {
     /// Its number in the stats; `None` for the transient files' tier.
@@ -54,6 +81,7 @@ pub(super) struct Tier {
     health: Mutex<Health>,
     state: AtomicU8,
     owed: Mutex<Owed>,
+    busy: Mutex<Busy>,
 }
 
 impl Tier {
@@ -67,6 +95,7 @@ impl Tier {
             health: Mutex::default(),
             state: AtomicU8::new(TierState::Ok as u8),
             owed: Mutex::default(),
+            busy: Mutex::default(),
         };
         tier.count(|counters| counters.capacity_bytes.set(capacity));
         Arc::new(tier)
@@ -91,7 +120,26 @@ impl Tier {
         self.scanned.load(Acquire)
     }
 
-    /// An operation failed, or a file was damaged.
+    /// Begins an operation that may hang, unless another one does: so a hanging disk costs the threads that met it in [`HUNG`], and no more.
+    pub(super) fn begin(&self, now: Instant) -> Result<Operation<'_>, CacheError> {
+        if self.disk().is_none() {
+            return Ok(Operation { tier: self, ticket: None });
+        }
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let hangs = busy.since.first_key_value().is_some_and(|(_, &since)| now.saturating_duration_since(since) > HUNG);
+        if hangs {
+            drop(busy);
+            self.count(|counters| counters.errors.add(1));
+            self.change_health(|health| health.hung(now));
+            return Err(CacheError { kind: ErrorKind::Io, message: "the cache disk hangs".into() });
+        }
+        busy.ticket += 1;
+        let ticket = busy.ticket;
+        busy.since.insert(ticket, now);
+        Ok(Operation { tier: self, ticket: Some(ticket) })
+    }
+
+    /// An operation failed.
     pub(super) fn failed(&self) {
         self.count(|counters| counters.errors.add(1));
         self.change_health(|health| health.failed(Instant::now()));
@@ -226,8 +274,6 @@ impl Tier {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn disk_tier(dir: &std::path::Path) -> Arc<Tier> {
@@ -256,6 +302,20 @@ mod tests {
         std::fs::remove_file(dir.path()).unwrap();
         tier.upkeep(Instant::now() + Duration::from_secs(62));
         assert!(tier.is_ok());
+    }
+
+    #[test]
+    fn a_hanging_operation_stops_others_from_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        let start = Instant::now();
+        let hanging = tier.begin(start).unwrap();
+        drop(tier.begin(start + HUNG).unwrap());
+        assert!(tier.is_ok());
+        assert!(tier.begin(start + HUNG * 2).is_err() && !tier.is_ok());
+        drop(hanging);
+        drop(tier.begin(start + HUNG * 3).unwrap());
+        assert!(!tier.is_ok(), "only a probe brings it back");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
@@ -145,6 +146,7 @@ impl Writer {
         room.shrink_to(charge);
         let number = tier.number.expect("disks are numbered");
         let disk = tier.disk().expect("chunks are kept for disks");
+        let _busy = tier.begin(Instant::now())?;
         let (file, checksum) = self.write_temporary(disk, chunks).map_err(|error| {
             disk.abandon(self.hash, self.serial);
             failure(&tier, charge, "writing to the cache disk", &error)
@@ -192,7 +194,9 @@ pub(super) fn failure(tier: &Tier, charge: u64, what: &str, error: &io::Error) -
     let error = CacheError::io(what.to_owned(), error);
     if error.kind == ErrorKind::NoSpace {
         tier.count(|counters| counters.errors.add(1));
-        tier.is_full(charge);
+        if tier.disk().is_some() {
+            tier.is_full(charge);
+        }
     } else {
         tier.failed();
     }

@@ -510,3 +510,65 @@ fn a_failing_disk_degrades_and_is_bypassed() {
     bed.put(6, 1000, Placement::Planned { tier: 0 }).unwrap();
     assert_eq!(bytes_of(&file), content(0, 1000), "what is open stays readable");
 }
+
+/// Not a test by itself: what `a_kill_during_writes_leaves_no_bad_byte` runs as a process of its own.
+#[test]
+fn writes_until_killed() {
+    #[expect(clippy::disallowed_methods, reason = "how a test tells its child process what to do")]
+    let Ok(dir) = std::env::var("BELADY_TEST_KILL_DIR") else { return };
+    let bed = disk(Path::new(&dir), 4 * MIB);
+    bed.cache.recover();
+    for n in 0.. {
+        drop(bed.put(n % 100, 50_000, Placement::Unplanned));
+        bed.cache.retire(&id((n + 30) % 100));
+        println!("wrote {n}");
+    }
+}
+
+#[test]
+fn a_kill_during_writes_leaves_no_bad_byte() {
+    use std::io::BufRead;
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..6 {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "cache::writes_until_killed", "--nocapture"])
+            .env("BELADY_TEST_KILL_DIR", dir.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        let wrote = lines.map_while(Result::ok).filter(|line| line.contains("wrote")).take(40 + 7 * round).count();
+        assert_eq!(wrote, 40 + 7 * round);
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let bed = disk(dir.path(), 4 * MIB);
+        let found = (0..100).filter_map(|n| bed.cache.open(&id(n), 50_000).map(|file| (n, file)));
+        let right = found.map(|(n, file)| assert!(bytes_of(&file) == content(n, 50_000))).count();
+        assert!(right >= 25, "{right} kept");
+        assert_eq!(bed.errors(0), 0, "nothing half written has a name");
+        let recovered = bed.cache.recover();
+        assert_eq!((recovered.files, bed.used(0)), (right as u64, right as u64 * charge(50_000)));
+    }
+}
+
+#[test]
+fn without_labels_nothing_is_kept_across_restarts_and_the_notes_say_so() {
+    if !rustix::process::geteuid().is_root() {
+        return; // needs a file system of its own
+    }
+    let dir = tempfile::tempdir().unwrap();
+    rustix::mount::mount("belady-test", dir.path(), "ramfs", rustix::mount::MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
+    let _unmounts = SmallFs(dir.path().to_owned());
+    let first = disk(dir.path(), MIB);
+    assert!(first.notes.iter().any(|note| note.contains("extended attributes")), "{:?}", first.notes);
+    let file = first.put(1, 5000, Placement::Unplanned).unwrap();
+    assert_eq!(bytes_of(&file), content(1, 5000));
+    drop(file);
+    assert!(first.cache.open(&id(1), 5000).is_some());
+    drop(first);
+    let second = disk(dir.path(), MIB);
+    assert!(second.cache.open(&id(1), 5000).is_none(), "nothing vouches for it");
+    assert_eq!(second.cache.recover(), Recovered { removed: 1, ..Recovered::default() });
+    drop(second.put(1, 5000, Placement::Unplanned).unwrap());
+}
