@@ -65,6 +65,8 @@ pub(super) enum Unfit {
     /// Its bytes, length or label are wrong.
     Damaged(&'static str),
     Failed(io::Error),
+    /// Nobody looked: the disk hangs.
+    Hangs,
 }
 
 /// The folder of one namespace.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -99,15 +100,20 @@ impl CachedFile {
                 buf.copy_from_slice(&bytes[range.expect("within bytes that are in memory")]);
                 Ok(())
             }
-            Data::File(file) => file.read_exact_at(buf, offset).map_err(|error| {
-                self.note_damage();
-                match error.kind() {
-                    io::ErrorKind::UnexpectedEof => {
-                        CacheError { kind: ErrorKind::Corrupt, message: "cached file is shorter than it was".into() }
-                    }
-                    _ => CacheError::io("reading a cached file".into(), &error),
-                }
-            }),
+            Data::File(file) => self.read(file, buf, offset),
         }
+    }
+
+    fn read(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<(), CacheError> {
+        let _busy = self.home.begin(Instant::now())?;
+        file.read_exact_at(buf, offset).map_err(|error| {
+            self.note_damage();
+            match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    CacheError { kind: ErrorKind::Corrupt, message: "cached file is shorter than it was".into() }
+                }
+                _ => CacheError::io("reading a cached file".into(), &error),
+            }
+        })
     }
 }

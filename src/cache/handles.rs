@@ -105,3 +105,58 @@ impl Shard {
         &mut self.held[slot]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+    use super::*;
+    use crate::cache::budget::Budget;
+    use crate::cache::file::Data;
+    use crate::cache::tier::{Place, Tier};
+    use crate::stats::Stats;
+
+    #[test]
+    fn the_set_is_bounded_and_gives_up_what_is_not_used() {
+        let handles = Handles::new(SHARDS * 4);
+        let tier = Tier::new(None, Place::Heap, 0, true, &Arc::new(Stats::default()));
+        let room = Arc::new(Budget::new(0, None).take_found(0));
+        let file = || CachedFile::new(0, &tier, Data::Heap(Bytes::new()), &room, true);
+        let mut rng = SmallRng::seed_from_u64(1);
+        let dear = FileHash(rng.random());
+        drop(handles.put(dear, file()));
+        for _ in 0..5000 {
+            drop(handles.put(FileHash(rng.random()), file()));
+            assert!(handles.get(dear).is_some(), "used between any two others");
+        }
+        assert_eq!(handles.len(), SHARDS * 4);
+        assert_eq!(handles.is_shared(dear), Some(false));
+        let held = handles.take(dear).unwrap();
+        assert!(handles.get(dear).is_none() && handles.is_shared(dear).is_none());
+        drop(handles.put(dear, Arc::clone(&held)));
+        assert_eq!(handles.is_shared(dear), Some(true));
+        drop((handles, held));
+        assert_eq!(Arc::strong_count(&room), 1, "nothing is kept back");
+    }
+
+    #[test]
+    fn it_agrees_with_a_map_while_there_is_room() {
+        let handles = Handles::new(SHARDS * 64);
+        let tier = Tier::new(None, Place::Heap, 0, true, &Arc::new(Stats::default()));
+        let room = Arc::new(Budget::new(0, None).take_found(0));
+        let mut model: HashMap<FileHash, u64> = HashMap::new();
+        let mut rng = SmallRng::seed_from_u64(2);
+        for size in 0..3000_u64 {
+            let hash = FileHash(rng.random_range(0..200));
+            if rng.random_bool(0.4) {
+                assert_eq!(handles.take(hash).map(|file| file.size()), model.remove(&hash));
+            } else {
+                let displaced = handles.put(hash, CachedFile::new(size, &tier, Data::Heap(Bytes::new()), &room, true));
+                assert_eq!(displaced.map(|file| file.size()), model.insert(hash, size));
+            }
+            assert_eq!(handles.len(), model.len());
+        }
+        assert!(model.iter().all(|(&hash, &size)| handles.get(hash).is_some_and(|file| file.size() == size)));
+    }
+}

@@ -47,6 +47,15 @@ impl Health {
         }
     }
 
+    /// An operation has not ended for so long that no more are to be begun.
+    #[must_use]
+    pub(super) fn hung(self, now: Instant) -> Self {
+        match self {
+            Self::Ok { .. } => Self::Degraded { probes: 0, next: now + PROBE_EVERY },
+            Self::Degraded { .. } | Self::Off { .. } => self,
+        }
+    }
+
     /// An operation succeeded. One that began before the tier was given up does not bring it back: only a probe does.
     #[must_use]
     pub(super) fn succeeded(self) -> Self {

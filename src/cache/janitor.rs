@@ -87,7 +87,10 @@ pub(super) fn start(tiers: Vec<Arc<Tier>>, wake: Arc<Wake>) -> std::io::Result<(
     std::thread::Builder::new().name("belady-tidy".into()).spawn(work).map(drop)
 }
 
-/// Unlinks at most `most` files of a tier; how many it was.
+/// Unlinks at most `most` files of a tier, none while the tier is not well; how many it was.
 pub(super) fn unlink_some(tier: &Tier, most: usize) -> usize {
+    if !tier.is_ok() {
+        return 0;
+    }
     (0..most).map_while(|_| tier.next_owed()).map(|hash| drop(tier.unlink(hash))).count()
 }

@@ -35,7 +35,7 @@ pub use build::{CacheConfig, DiskTier, TRANSIENT_BYTES, tier_counters};
 pub use file::CachedFile;
 pub use hash::{FileHash, hash_of};
 pub use index::FirstUse;
-pub use partial::PartialFile;
+pub use partial::{BLOCK_BYTES, PartialFile};
 pub use recover::Recovered;
 pub use reserve::Reservation;
 pub use writer::Writer;

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::budget::{Room, charge_of};
 use super::disk::Unfit;
@@ -155,6 +156,7 @@ impl Shared {
             let tier = &self.tiers[tier];
             let file = match self.read_disk(tier, hash, size, proof, verified) {
                 Ok(file) => file,
+                Err(Unfit::Hangs) => return None,
                 Err(unfit) => {
                     if self.drop_damaged(hash, Some(serial)) {
                         note(tier, hash, &unfit);
@@ -171,8 +173,11 @@ impl Shared {
 
     /// A file the scan has not come to yet.
     fn open_unscanned(&self, tier: &Arc<Tier>, hash: FileHash, size: u64, proof: u64) -> Option<Arc<CachedFile>> {
+        // Without labels nothing from an earlier life is believed; the scan removes it.
+        tier.disk().filter(|disk| disk.keeps_labels)?;
         let file = match self.read_disk(tier, hash, size, proof, false) {
             Ok(file) => file,
+            Err(Unfit::Hangs) => return None,
             Err(Unfit::Failed(error)) if error.kind() == std::io::ErrorKind::NotFound => return None,
             Err(unfit) => {
                 note(tier, hash, &unfit);
@@ -210,6 +215,7 @@ impl Shared {
 
     fn read_disk(&self, tier: &Tier, hash: FileHash, size: u64, proof: u64, verified: bool) -> Result<File, Unfit> {
         let disk = tier.disk().ok_or(Unfit::Damaged("it is on no disk"))?;
+        let _busy = tier.begin(Instant::now()).map_err(|_| Unfit::Hangs)?;
         let file = disk.open(hash).map_err(Unfit::Failed)?;
         if file.metadata().map_err(Unfit::Failed)?.len() != size {
             return Err(Unfit::Damaged("its length is wrong"));
@@ -313,6 +319,7 @@ impl Shared {
 
 fn note(tier: &Tier, hash: FileHash, unfit: &Unfit) {
     match unfit {
+        Unfit::Hangs => {}
         Unfit::Damaged(what) => {
             tier.damaged();
             tracing::warn!(file = %hash, "cached file dropped: {what}");

@@ -3,20 +3,25 @@
 //! Files on disks are unlinked later, by the janitor or by whoever is about to write into the room they hold: an unlink can take a millisecond
 //! and `retire` is called from threads that must not wait. Until then they are *owed*: off the index, on the disk, counted.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::CacheError;
 use super::budget::{Budget, Room};
 use super::disk::DiskDir;
 use super::hash::FileHash;
 use super::health::Health;
 use super::memory::Tmpfs;
 use crate::stats::{Stats, TierState};
+use crate::types::ErrorKind;
 
 /// Above this many owed unlinks `retire` does one itself: 8 MB of our memory.
 pub(super) const OWED_MAX: usize = 1 << 16;
+
+/// A disk operation that takes this long will not end: drives give up after 7 to 30 s, NFS never. Below the read deadline by far.
+const HUNG: Duration = Duration::from_secs(10);
 
 /// Where the files are.
 #[derive(Debug)]
@@ -42,6 +47,28 @@ struct Owed {
     queue: VecDeque<FileHash>,
 }
 
+/// Operations of a disk that have begun and not ended, by ticket: the first is the oldest.
+#[derive(Debug, Default)]
+struct Busy {
+    ticket: u64,
+    since: BTreeMap<u64, Instant>,
+}
+
+/// An operation on a tier; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Operation<'a> {
+    tier: &'a Tier,
+    ticket: Option<u64>,
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.tier.busy.lock().unwrap_or_else(PoisonError::into_inner).since.remove(&ticket);
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Tier {
     /// Its number in the stats; `None` for the transient files' tier.
@@ -54,6 +81,7 @@ pub(super) struct Tier {
     health: Mutex<Health>,
     state: AtomicU8,
     owed: Mutex<Owed>,
+    busy: Mutex<Busy>,
 }
 
 impl Tier {
@@ -67,6 +95,7 @@ impl Tier {
             health: Mutex::default(),
             state: AtomicU8::new(TierState::Ok as u8),
             owed: Mutex::default(),
+            busy: Mutex::default(),
         };
         tier.count(|counters| counters.capacity_bytes.set(capacity));
         Arc::new(tier)
@@ -91,7 +120,26 @@ impl Tier {
         self.scanned.load(Acquire)
     }
 
-    /// An operation failed, or a file was damaged.
+    /// Begins an operation that may hang, unless another one does: so a hanging disk costs the threads that met it in [`HUNG`], and no more.
+    pub(super) fn begin(&self, now: Instant) -> Result<Operation<'_>, CacheError> {
+        if self.disk().is_none() {
+            return Ok(Operation { tier: self, ticket: None });
+        }
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let hangs = busy.since.first_key_value().is_some_and(|(_, &since)| now.saturating_duration_since(since) > HUNG);
+        if hangs {
+            drop(busy);
+            self.count(|counters| counters.errors.add(1));
+            self.change_health(|health| health.hung(now));
+            return Err(CacheError { kind: ErrorKind::Io, message: "the cache disk hangs".into() });
+        }
+        busy.ticket += 1;
+        let ticket = busy.ticket;
+        busy.since.insert(ticket, now);
+        Ok(Operation { tier: self, ticket: Some(ticket) })
+    }
+
+    /// An operation failed.
     pub(super) fn failed(&self) {
         self.count(|counters| counters.errors.add(1));
         self.change_health(|health| health.failed(Instant::now()));
@@ -119,9 +167,9 @@ impl Tier {
         }
     }
 
-    /// The disk under us is full before our budget is: what we have is what we get, until [`Self::upkeep`] measures more.
-    pub(super) fn is_full(&self) {
-        self.budget.set_limit(self.budget.used());
+    /// The disk under us is full before our budget is, and did not take `refused`: the rest is what we get, until [`Self::upkeep`] measures more.
+    pub(super) fn is_full(&self, refused: u64) {
+        self.budget.set_limit(self.budget.used().saturating_sub(refused));
     }
 
     /// What time brings: probes of a failed tier, the true size of a full disk. Touches the disk.
@@ -221,5 +269,97 @@ impl Tier {
             return None;
         }
         self.owed().files.remove(&hash)?.room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk_tier(dir: &std::path::Path) -> Arc<Tier> {
+        let disk = DiskDir::claim(dir, "ns").unwrap();
+        Tier::new(None, Place::Disk(disk), 1 << 20, true, &Arc::default())
+    }
+
+    fn owed_room(tier: &Tier, hash: FileHash, bytes: u64) -> Arc<Room> {
+        let room = Arc::new(tier.budget.take(bytes).unwrap());
+        tier.owe(hash, Some(Arc::clone(&room)));
+        room
+    }
+
+    #[test]
+    fn a_failed_tier_comes_back_when_the_disk_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        (0..5).for_each(|_| tier.failed());
+        assert!(!tier.is_ok());
+        tier.upkeep(Instant::now());
+        assert!(!tier.is_ok(), "no probe is due yet");
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        std::fs::write(dir.path(), "in the way").unwrap();
+        tier.upkeep(Instant::now() + Duration::from_secs(31));
+        assert!(!tier.is_ok(), "the probe failed");
+        std::fs::remove_file(dir.path()).unwrap();
+        tier.upkeep(Instant::now() + Duration::from_secs(62));
+        assert!(tier.is_ok());
+    }
+
+    #[test]
+    fn a_hanging_operation_stops_others_from_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        let start = Instant::now();
+        let hanging = tier.begin(start).unwrap();
+        drop(tier.begin(start + HUNG).unwrap());
+        assert!(tier.is_ok());
+        assert!(tier.begin(start + HUNG * 2).is_err() && !tier.is_ok());
+        drop(hanging);
+        drop(tier.begin(start + HUNG * 3).unwrap());
+        assert!(!tier.is_ok(), "only a probe brings it back");
+    }
+
+    #[test]
+    fn a_full_disk_is_measured_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        let room = tier.budget.take(1000).unwrap();
+        tier.is_full(400);
+        assert_eq!(tier.budget.limit(), 600);
+        tier.upkeep(Instant::now());
+        assert_eq!(tier.budget.limit(), 1 << 20, "this disk has more free than our budget");
+        drop(room);
+    }
+
+    #[test]
+    fn claims_take_the_oldest_unheld_names_and_give_back_what_is_not_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        let held = owed_room(&tier, FileHash(1), 100);
+        drop(owed_room(&tier, FileHash(2), 100));
+        drop(owed_room(&tier, FileHash(3), 100));
+        assert_eq!(tier.claim(50), (vec![FileHash(2)], 100));
+        assert_eq!(tier.claim(500), (vec![FileHash(3)], 100), "a held one frees nothing, a claimed one is spoken for");
+        tier.unclaim(&[FileHash(2)]);
+        assert_eq!(tier.claim(1), (vec![FileHash(2)], 100));
+        assert_eq!(tier.next_owed(), Some(FileHash(1)));
+        assert_eq!(tier.next_owed(), None);
+        drop((tier.unlink(FileHash(1)), tier.unlink(FileHash(2))));
+        assert_eq!(tier.budget.used(), 200, "the held and the claimed one");
+        drop((held, tier.unlink(FileHash(3))));
+        assert_eq!(tier.budget.used(), 0);
+    }
+
+    #[test]
+    fn a_name_taken_over_by_a_new_file_is_not_unlinked() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        drop(owed_room(&tier, FileHash(7), 100));
+        let disk = tier.disk().unwrap();
+        let file = disk.create(FileHash(7), 1).unwrap();
+        disk.publish(FileHash(7), 1, &file, super::super::disk::Label { checksum: 0, size: 0, proof: 0 }).unwrap();
+        tier.is_published(FileHash(7));
+        assert!(tier.unlink(FileHash(7)).is_none() && tier.next_owed().is_none());
+        disk.open(FileHash(7)).unwrap();
+        assert_eq!(tier.budget.used(), 0);
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
@@ -56,7 +57,10 @@ impl Writer {
             Place::Heap => Sink::Heap(Vec::with_capacity(capacity)),
             Place::Tmpfs(tmpfs) => {
                 let file = if reservation.tier.number.is_some() { tmpfs.create(serial) } else { tmpfs.create_unnamed() };
-                file.map_or_else(|error| Sink::Failed(failure(&reservation.tier, "making a file in memory", &error)), Sink::Tmpfs)
+                file.map_or_else(
+                    |error| Sink::Failed(failure(&reservation.tier, reservation.charge, "making a file in memory", &error)),
+                    Sink::Tmpfs,
+                )
             }
         };
         Self { shared: Arc::clone(shared), hash, proof, size, serial, written: 0, sink, reservation: Some(reservation) }
@@ -73,7 +77,8 @@ impl Writer {
         }
         match (&mut self.sink, &self.reservation) {
             (Sink::Tmpfs(file), Some(reservation)) => {
-                file.write_all_at(&chunk, self.written).map_err(|error| failure(&reservation.tier, "writing in memory", &error))?;
+                file.write_all_at(&chunk, self.written)
+                    .map_err(|error| failure(&reservation.tier, reservation.charge, "writing in memory", &error))?;
             }
             (Sink::Heap(bytes), _) => bytes.extend_from_slice(&chunk),
             (Sink::Chunks(chunks), _) => chunks.push(chunk),
@@ -141,15 +146,16 @@ impl Writer {
         room.shrink_to(charge);
         let number = tier.number.expect("disks are numbered");
         let disk = tier.disk().expect("chunks are kept for disks");
+        let _busy = tier.begin(Instant::now())?;
         let (file, checksum) = self.write_temporary(disk, chunks).map_err(|error| {
             disk.abandon(self.hash, self.serial);
-            failure(&tier, "writing to the cache disk", &error)
+            failure(&tier, charge, "writing to the cache disk", &error)
         })?;
         let label = Label { checksum, size: self.size, proof: self.proof };
         let _name = disk.lock_name(self.hash);
         disk.publish(self.hash, self.serial, &file, label).map_err(|error| {
             disk.abandon(self.hash, self.serial);
-            failure(&tier, "naming a cache file", &error)
+            failure(&tier, charge, "naming a cache file", &error)
         })?;
         tier.succeeded();
         let room = Arc::new(room);
@@ -184,11 +190,13 @@ impl Drop for Writer {
 }
 
 /// A full disk is no room; anything else is the tier's failure.
-pub(super) fn failure(tier: &Tier, what: &str, error: &io::Error) -> CacheError {
+pub(super) fn failure(tier: &Tier, charge: u64, what: &str, error: &io::Error) -> CacheError {
     let error = CacheError::io(what.to_owned(), error);
     if error.kind == ErrorKind::NoSpace {
         tier.count(|counters| counters.errors.add(1));
-        tier.is_full();
+        if tier.disk().is_some() {
+            tier.is_full(charge);
+        }
     } else {
         tier.failed();
     }

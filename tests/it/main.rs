@@ -4,6 +4,7 @@
 mod support;
 
 mod bad_input;
+mod cache;
 mod golden;
 mod mount;
 mod promises;
