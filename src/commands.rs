@@ -1,0 +1,232 @@
+//! The commands, one function each: settings in, text out. They hold no logic of their own beyond the order of the steps.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::time::Duration;
+
+use rustix::mount::UnmountFlags;
+
+use crate::config::cli::{Cli, Command, DemoArgs, ListArgs, MountArgs, StatsArgs, UmountArgs};
+use crate::config::machine::Machine;
+use crate::config::{self, Settings, mountpoint};
+use crate::control::{Answer, Request, client, socket_path};
+use crate::daemonize::{self, Ready};
+use crate::logging;
+use crate::stats::snapshot::Snapshot;
+use crate::stats::text;
+
+/// Why a command ends with another status than 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// What was typed is wrong: all errors (status 2).
+    Usage(Vec<String>),
+    /// It did not work (status 1).
+    Failed(String),
+    /// It did not work, and the user has been told (status 1).
+    Told,
+}
+
+impl From<String> for Failure {
+    fn from(error: String) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Mount(args) => mount(&args),
+        Command::Umount(args) => umount(&args),
+        Command::List(args) => list(args),
+        Command::Stats(args) => stats(&args),
+        Command::Demo(args) => demo(args),
+    }
+}
+
+fn mount(args: &MountArgs) -> Result<(), Failure> {
+    if args.background_child {
+        let ready = Ready::background_child().map_err(|_| "--background-child is for belady itself".to_owned())?;
+        return match config::load(args) {
+            Ok(settings) => serve(settings, ready),
+            Err(errors) => {
+                ready.failed(&errors.join("; "));
+                Err(Failure::Told)
+            }
+        };
+    }
+    let settings = config::load(args).map_err(Failure::Usage)?;
+    if args.print_config {
+        return print(&config::print::render(&settings));
+    }
+    clear_dead_mount(&settings)?;
+    mountpoint::check_free(&settings.mountpoint)?;
+    if settings.foreground {
+        return serve(settings, Ready::foreground());
+    }
+    let text = daemonize::start(std::env::args_os().skip(1))?;
+    print(&format!("{text}\n"))
+}
+
+/// The daemon itself, in this process, until the mount ends.
+fn serve(settings: Settings, ready: Ready) -> Result<(), Failure> {
+    let target = match &settings.log_file {
+        Some(path) => logging::Target::File(path),
+        None if settings.foreground => logging::Target::Stderr,
+        None => logging::Target::Syslog,
+    };
+    let started = logging::start(&settings.log_level, target).and_then(|()| {
+        // The directory the command was started in stays free to be unmounted; all paths of the settings are absolute.
+        rustix::process::chdir("/").map_err(|error| error.to_string())?;
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| format!("cannot start threads: {error}"))
+    });
+    match started {
+        Ok(runtime) => runtime.block_on(async {
+            let stop = daemonize::signals().map_err(|error| error.to_string())?;
+            Ok(crate::daemon::run(settings, ready, stop).await?)
+        }),
+        Err(error) => {
+            ready.failed(&error);
+            Err(Failure::Told)
+        }
+    }
+}
+
+/// A mount of ours whose daemon died answers every access with an error until somebody takes it away: we do.
+fn clear_dead_mount(settings: &Settings) -> Result<(), String> {
+    let path = &settings.mountpoint;
+    if mountpoint::mounted_on(path).is_some_and(|mounted| mounted.is_ours())
+        && client::ask(&socket_path(&settings.runtime_dir, path), Request::Info).is_err()
+        && !answers(path)
+    {
+        tracing::warn!("{}: a mount whose daemon is gone is taken away", path.display());
+        detach(path, true)?;
+    }
+    Ok(())
+}
+
+/// Whether somebody serves the mount: a dead one refuses with ENOTCONN at once.
+fn answers(path: &Path) -> bool {
+    !matches!(rustix::fs::statfs(path), Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
+}
+
+fn umount(args: &UmountArgs) -> Result<(), Failure> {
+    let path = mountpoint::real(&args.dir)?;
+    let socket = socket_path(&Machine::here().runtime_dir, &path);
+    match client::unmount(&socket, args.lazy) {
+        Ok(true) => Ok(()),
+        Ok(false) => print(&format!("{} is unmounted; its daemon still finishes the reads in flight\n", path.display())),
+        // Nobody there, or nobody who answers: what is left of the mount can still go.
+        Err(error) => match mountpoint::mounted_on(&path) {
+            Some(mounted) if mounted.is_ours() && (args.lazy || !answers(&path)) => Ok(detach(&path, true)?),
+            Some(mounted) if mounted.is_ours() => {
+                Err(Failure::Failed(format!("{}: {error}; --lazy takes it out of the tree all the same", path.display())))
+            }
+            Some(mounted) => {
+                Err(Failure::Failed(format!("{}: {} is mounted there, not by belady: use umount", path.display(), mounted.source)))
+            }
+            None if socket.exists() => Err(Failure::Failed(format!("{}: {error}", path.display()))),
+            None => Err(Failure::Failed(format!("{}: nothing is mounted there (belady list shows the mounts)", path.display()))),
+        },
+    }
+}
+
+/// Takes a mount away without its daemon.
+fn detach(path: &Path, lazy: bool) -> Result<(), String> {
+    let refused = |reason: String| format!("cannot unmount {}: {reason}", path.display());
+    if rustix::process::geteuid().is_root() {
+        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return rustix::mount::unmount(path, flags).map_err(|error| refused(error.to_string()));
+    }
+    let mut reason = "neither fusermount3 nor fusermount is installed".to_owned();
+    for helper in ["fusermount3", "fusermount"] {
+        match Process::new(helper).arg(if lazy { "-uz" } else { "-u" }).arg("--").arg(path).output() {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => reason = String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(_) => {}
+        }
+    }
+    Err(refused(reason))
+}
+
+fn list(args: ListArgs) -> Result<(), Failure> {
+    let found = client::list(&Machine::here().runtime_dir);
+    let mut out = String::new();
+    for found in found {
+        match found {
+            client::Found::Running(info) if args.json => {
+                out += &serde_json::to_string(&info).map_err(|error| error.to_string())?;
+                out.push('\n');
+            }
+            client::Found::Running(info) => {
+                out +=
+                    &format!("{}  {}  pid {}  up {}\n", info.url, info.mountpoint.display(), info.pid, text::duration(info.uptime_seconds));
+            }
+            client::Found::Silent { socket, reason } => tell(&format!("{}: {reason}", socket.display())),
+        }
+    }
+    print(&out)
+}
+
+fn stats(args: &StatsArgs) -> Result<(), Failure> {
+    let path = mountpoint::real(&args.dir)?;
+    let socket = socket_path(&Machine::here().runtime_dir, &path);
+    let mut before = snapshot(&socket, &path)?;
+    show(args, &before, None)?;
+    let Some(seconds) = args.watch else { return Ok(()) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(|error| error.to_string())?;
+    loop {
+        runtime.block_on(async { tokio::time::sleep(Duration::from_secs(seconds)).await });
+        let now = snapshot(&socket, &path)?;
+        show(args, &now, Some(&before))?;
+        before = now;
+    }
+}
+
+fn show(args: &StatsArgs, now: &Snapshot, before: Option<&Snapshot>) -> Result<(), Failure> {
+    if args.json {
+        return print(&(now.to_json() + "\n"));
+    }
+    // Home and clear, as `watch` does.
+    let clear = if args.watch.is_some() && io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+    print(&format!("{clear}{}", text::render(now, before)))
+}
+
+fn snapshot(socket: &Path, path: &Path) -> Result<Snapshot, String> {
+    match client::ask(socket, Request::Stats) {
+        Ok(Answer::Stats { snapshot }) => Ok(*snapshot),
+        Ok(Answer::Error { message }) => Err(message),
+        Ok(_) => Err("the daemon gave another answer than asked for: is it another version?".to_owned()),
+        Err(_) if !socket.exists() => Err(match mountpoint::mounted_on(path) {
+            Some(mounted) if mounted.is_ours() => {
+                format!("{}: the daemon of this mount is gone, or another user's: belady umount {}", path.display(), path.display())
+            }
+            _ => format!("{}: no belady is mounted there (belady list shows the mounts)", path.display()),
+        }),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+fn demo(_args: DemoArgs) -> Result<(), Failure> {
+    Err(Failure::Failed("the demo is not part of this build".to_owned()))
+}
+
+/// To standard output. A reader that has gone (`| head`) ends the command quietly.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|_| Failure::Told)
+}
+
+/// One line to standard error; a closed one is no reason to fail.
+pub fn tell(error: &str) {
+    let _ = writeln!(io::stderr(), "belady: {error}");
+}
+
+/// Where this user's sockets are, for tests and scripts.
+#[must_use]
+pub fn runtime_dir() -> PathBuf {
+    Machine::here().runtime_dir
+}
