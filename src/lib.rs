@@ -18,6 +18,9 @@ pub mod control;
 pub mod fs;
 pub mod fuse;
 
+pub mod commands;
 pub mod config;
 pub mod daemon;
+pub mod daemonize;
 pub mod demo;
+pub mod logging;

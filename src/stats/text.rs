@@ -365,7 +365,8 @@ fn scaled(bytes: u64, seconds: f64) -> u64 {
 }
 
 /// `1h02m`, `3m05s`, `12.3s`, `31ms`.
-fn duration(seconds: f64) -> String {
+#[must_use]
+pub fn duration(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time for people, not negative")]
     let whole = seconds.max(0.0) as u64;
     if whole >= 3600 {
