@@ -126,14 +126,14 @@ pub enum DemoError {
 ///
 /// # Errors
 /// When the machine lacks something, the mount fails, a byte differs, or the user interrupts.
-pub fn run(options: &DemoOptions) -> Result<Report, DemoError> {
+pub fn run(options: DemoOptions) -> Result<Report, DemoError> {
     let missing = mount::missing();
     if !missing.is_empty() {
         return Err(DemoError::Missing(missing));
     }
     // One thread: the plain client runs on it, and its CPU time is this thread's.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = runtime.block_on(show(options));
+    let result = runtime.block_on(show(&options));
     // A reader thread may still be at its last file.
     runtime.shutdown_background();
     result
@@ -143,7 +143,7 @@ pub fn run(options: &DemoOptions) -> Result<Report, DemoError> {
 ///
 /// # Errors
 /// When the port is taken.
-pub fn serve_only(options: &DemoOptions) -> Result<(), DemoError> {
+pub fn serve_only(options: DemoOptions) -> Result<(), DemoError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let dataset = options.dataset();
     let server = options.server(&dataset)?;
