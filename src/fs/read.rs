@@ -226,16 +226,16 @@ impl BeladyFs {
     }
 
     fn give<A: ReadAnswer>(&self, answer: A, bytes: &[u8]) {
-        answer.bytes(bytes);
         let reads = &self.accounts.stats.reads;
-        reads.reads.add(1);
+        reads.reads.add(1); // before the answer: who has read finds it counted
         reads.served_bytes.add(bytes.len() as u64);
+        answer.bytes(bytes);
     }
 
     fn refuse<A: ReadAnswer>(&self, answer: A, errno: Errno) {
-        answer.fail(errno);
         self.accounts.stats.reads.reads.add(1);
         self.accounts.failed();
+        answer.fail(errno);
     }
 }
 
