@@ -123,7 +123,9 @@ impl BeladyFs {
         file: FileIndex,
         finding: impl Future<Output = Result<Found, Errno>> + Send + 'static,
     ) -> Arc<Handle> {
-        let handle = Handle::of(ino, process, OpenObject::new(file, self.versions.current(file), None, None));
+        let object = self.versions.current(file);
+        let large = (object.size > WHOLE_MAX_BYTES).then(|| self.door.open_large(&object)); // it changed, and became large
+        let handle = Handle::of(ino, process, OpenObject::new(file, object, large, None));
         let (this, pending) = (Arc::clone(self), Arc::clone(&handle));
         self.spawn(async move {
             let Ok(Ok(Found::Whole(object, opened))) = timeout(this.config.read_deadline, finding).await else { return };

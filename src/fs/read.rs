@@ -46,7 +46,7 @@ struct Span {
 }
 
 thread_local! {
-    /// Grows to the largest READ the kernel sends (1 MiB) and stays.
+    /// Grows to the largest READ the kernel sends (1 MiB) and stays: on the session threads, the runtime's, and at most 32 blocking ones.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -17,9 +17,9 @@ use fuser::{
 };
 
 use super::kernel::{self, Feature};
-use super::open_mode::{Chosen, OpenModes};
+use super::open_mode::{self, Chosen, OpenModes, Refusal};
 use crate::cache::CachedFile;
-use crate::fs::error::READ_ONLY;
+use crate::fs::error::{NO_ENTRY, READ_ONLY};
 use crate::fs::{Answered, Attr, BeladyFs, Errno, FileSystemSize, Full, Handle, Kind, OpenStart, ReadAnswer};
 
 /// Inode numbers are never reused for another file, so every generation is the same.
@@ -33,6 +33,8 @@ pub(super) struct Shared {
     modes: OpenModes<BackingId, CachedFile>,
     /// Whether the kernel passes reads through. Switched off for good when it refuses.
     passthrough: AtomicBool,
+    /// Whether a single file was refused before.
+    file_refused: AtomicBool,
 }
 
 /// The callbacks.
@@ -41,7 +43,13 @@ pub(super) struct Adapter(pub(super) Arc<Shared>);
 
 impl Shared {
     pub(super) fn new(fs: Arc<BeladyFs>, disable: BTreeSet<Feature>) -> Arc<Self> {
-        Arc::new(Self { fs, disable, modes: OpenModes::default(), passthrough: AtomicBool::new(false) })
+        Arc::new(Self {
+            fs,
+            disable,
+            modes: OpenModes::default(),
+            passthrough: AtomicBool::new(false),
+            file_refused: AtomicBool::new(false),
+        })
     }
 
     fn on(&self, feature: Feature) -> bool {
@@ -92,17 +100,66 @@ impl Shared {
         }
     }
 
+    /// Without the right to pass through, nobody asks again; a single file that cannot be passed through is read the other way.
     fn passthrough_refused(&self, error: &std::io::Error) {
-        if !self.passthrough.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        self.fs.stats().passthrough.set(0);
-        let note = format!(
-            "kernel passthrough is off, the kernel refused it ({error}): warm reads cost about twice the CPU; it needs CAP_SYS_ADMIN \
-             and a cache directory that is not itself on FUSE"
-        );
+        let note = match open_mode::refusal(error) {
+            Refusal::OfAll if self.passthrough.load(Ordering::Relaxed) => {
+                self.set_passthrough(false);
+                format!(
+                    "kernel passthrough is off, the kernel refused it ({error}): warm reads cost about twice the CPU; it needs CAP_SYS_ADMIN"
+                )
+            }
+            Refusal::OfFile if !self.file_refused.swap(true, Ordering::Relaxed) => format!(
+                "the kernel passes some cached files not through ({error}): warm reads of them cost about twice the CPU; the cache directory must \
+                 not lie on FUSE or on stacked overlays"
+            ),
+            Refusal::OfAll | Refusal::OfFile => return, // said before
+        };
+        self.note(note);
+    }
+
+    fn note(&self, note: String) {
         tracing::warn!("{note}");
         self.fs.stats().notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    }
+
+    fn ttl(&self, attr: &Attr) -> Duration {
+        if attr.cacheable { self.fs.config().metadata_ttl } else { Duration::ZERO }
+    }
+
+    fn lookup(&self, parent: u64, name: &OsStr, reply: ReplyEntry) {
+        // A name that is not UTF-8 is no key, and so no entry.
+        match name.to_str().ok_or(NO_ENTRY).and_then(|name| self.fs.lookup(parent, name)) {
+            Ok(attr) => reply.entry(&self.ttl(&attr), &file_attr(&attr), GENERATION),
+            Err(errno) if errno == NO_ENTRY => reply.entry(&self.fs.config().metadata_ttl, &ABSENT, GENERATION),
+            Err(errno) => reply.error(to_fuser(errno)),
+        }
+    }
+
+    fn open(self: &Arc<Self>, ino: u64, process: u32, reply: ReplyOpen) {
+        if let Some((backing, file)) = self.modes.join(ino) {
+            match self.fs.open_shared(ino, process, file) {
+                Ok(handle) => self.answer_passthrough(handle, &backing, reply),
+                Err(errno) => {
+                    self.modes.close(ino);
+                    reply.error(to_fuser(errno));
+                }
+            }
+            return;
+        }
+        match self.fs.open(ino, process) {
+            Ok(OpenStart::Now(handle)) => self.answer_open(handle, reply),
+            Ok(OpenStart::Wait(ticket)) => {
+                let this = Arc::clone(self);
+                self.fs.spawn(async move {
+                    match this.fs.open_wait(ticket).await {
+                        Ok(handle) => this.answer_open(handle, reply),
+                        Err(errno) => reply.error(to_fuser(errno)),
+                    }
+                });
+            }
+            Err(errno) => reply.error(to_fuser(errno)),
+        }
     }
 }
 
@@ -162,21 +219,6 @@ const fn file_type(kind: Kind) -> FileType {
     }
 }
 
-impl Shared {
-    fn ttl(&self, attr: &Attr) -> Duration {
-        if attr.cacheable { self.fs.config().metadata_ttl } else { Duration::ZERO }
-    }
-
-    fn lookup(&self, parent: u64, name: &OsStr, reply: ReplyEntry) {
-        // A name that is not UTF-8 is no key, and so no entry.
-        match name.to_str().ok_or(crate::fs::error::NO_ENTRY).and_then(|name| self.fs.lookup(parent, name)) {
-            Ok(attr) => reply.entry(&self.ttl(&attr), &file_attr(&attr), GENERATION),
-            Err(errno) if errno == crate::fs::error::NO_ENTRY => reply.entry(&self.fs.config().metadata_ttl, &ABSENT, GENERATION),
-            Err(errno) => reply.error(to_fuser(errno)),
-        }
-    }
-}
-
 /// Inode 0 in an answer to LOOKUP: the name does not exist, and the kernel may remember that. Python looks for many names that are not there.
 const ABSENT: FileAttr = FileAttr {
     ino: INodeNo(0),
@@ -200,6 +242,11 @@ impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let passthrough = kernel::negotiate(config, &self.0.disable);
         self.0.set_passthrough(passthrough);
+        if self.0.on(Feature::Passthrough) && !passthrough {
+            let note =
+                "kernel passthrough is off, this kernel does not offer it (Linux from 6.9 on does): warm reads cost about twice the CPU";
+            self.0.note(note.to_owned());
+        }
         Ok(())
     }
 
@@ -222,31 +269,7 @@ impl Filesystem for Adapter {
             return reply.error(to_fuser(READ_ONLY));
         }
         let process = req.pid();
-        self.guard(|shared| {
-            if let Some((backing, file)) = shared.modes.join(ino.0) {
-                match shared.fs.open_shared(ino.0, process, file) {
-                    Ok(handle) => shared.answer_passthrough(handle, &backing, reply),
-                    Err(errno) => {
-                        shared.modes.close(ino.0);
-                        reply.error(to_fuser(errno));
-                    }
-                }
-                return;
-            }
-            match shared.fs.open(ino.0, process) {
-                Ok(OpenStart::Now(handle)) => shared.answer_open(handle, reply),
-                Ok(OpenStart::Wait(ticket)) => {
-                    let this = Arc::clone(shared);
-                    shared.fs.spawn(async move {
-                        match this.fs.open_wait(ticket).await {
-                            Ok(handle) => this.answer_open(handle, reply),
-                            Err(errno) => reply.error(to_fuser(errno)),
-                        }
-                    });
-                }
-                Err(errno) => reply.error(to_fuser(errno)),
-            }
-        });
+        self.guard(|shared| shared.open(ino.0, process, reply));
     }
 
     fn read(

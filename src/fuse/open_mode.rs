@@ -6,7 +6,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
 
 /// Locks of the table; an open holds one for the time of an ioctl (1 µs).
 const SHARDS: usize = 16;
@@ -29,6 +32,23 @@ struct Open<B, F> {
 pub(crate) enum Chosen<B> {
     Reads,
     Passthrough(Arc<B>),
+}
+
+/// What a refused registration of a backing file means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Of every file: the right or the feature is missing.
+    OfAll,
+    /// Of this file: it lies where the kernel cannot pass through to (another FUSE, overlays on overlays), or there is no memory just now.
+    OfFile,
+}
+
+/// Reads the errno of FUSE_DEV_IOC_BACKING_OPEN (fs/fuse/passthrough.c).
+pub(crate) fn refusal(error: &io::Error) -> Refusal {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM | Errno::NOTTY | Errno::OPNOTSUPP) => Refusal::OfAll,
+        _ => Refusal::OfFile,
+    }
 }
 
 /// Inode numbers → how they are open. Bounded by what processes have open.
@@ -168,6 +188,19 @@ mod tests {
                     },
                 }
             }
+        }
+    }
+
+    #[test]
+    fn only_a_missing_right_or_feature_switches_passthrough_off() {
+        for (errno, expected) in [
+            (Errno::PERM, Refusal::OfAll),
+            (Errno::NOTTY, Refusal::OfAll),
+            (Errno::LOOP, Refusal::OfFile),
+            (Errno::INVAL, Refusal::OfFile),
+            (Errno::NOMEM, Refusal::OfFile),
+        ] {
+            assert_eq!(refusal(&errno.into()), expected, "{errno:?}");
         }
     }
 

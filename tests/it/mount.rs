@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -36,6 +37,11 @@ fn dataset() -> Arc<Bucket> {
         let len = sizes[usize::try_from(n).unwrap() % sizes.len()];
         (format!("train/class{:02}/{n:04}.jpg", n % 4), body(n, len))
     }))
+}
+
+fn config_at(directory: &Path, allow_other: bool) -> MountConfig {
+    let (mountpoint, fsname) = (directory.to_owned(), "test".to_owned());
+    MountConfig { mountpoint, fsname, allow_other, threads: 1, nonempty: false, disable: BTreeSet::new() }
 }
 
 fn raw(error: &std::io::Error) -> Option<i32> {
@@ -446,15 +452,7 @@ fn the_control_files_are_there_by_name_and_never_listed() {
 fn mounting_twice_unmounting_while_busy_and_lazily() {
     with_deadline(|| {
         let mount1 = TestMount::of(dataset());
-        let config = MountConfig {
-            mountpoint: mount1.root().to_owned(),
-            fsname: "test".to_owned(),
-            allow_other: false,
-            threads: 1,
-            nonempty: true,
-            disable: BTreeSet::new(),
-        };
-        assert!(matches!(mount(&mount1.fs, config), Err(MountError::AlreadyMounted(_))));
+        assert!(matches!(mount(&mount1.fs, config_at(mount1.root(), false)), Err(MountError::AlreadyMounted(_))));
         let key = "train/class01/0005.jpg";
         let held = File::open(mount1.path(key)).unwrap();
         assert!(matches!(mount1.mounted.unmount(Unmount::WhenIdle), Err(MountError::Busy(_))));
@@ -472,7 +470,7 @@ fn mounting_twice_unmounting_while_busy_and_lazily() {
 }
 
 /// A FUSE mount whose daemon is gone, as a SIGKILL leaves it.
-fn leave_a_dead_mount(at: &std::path::Path, subtype: &str) {
+fn leave_a_dead_mount(at: &Path, subtype: &str) {
     use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen};
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
@@ -496,27 +494,35 @@ fn a_dead_mount_of_ours_is_taken_away_first_and_one_of_others_is_not() {
     }
     with_deadline(|| {
         let other = TestMount::of(dataset());
-        let config = |at: &std::path::Path| MountConfig {
-            mountpoint: at.to_owned(),
-            fsname: "test".to_owned(),
-            allow_other: false,
-            threads: 1,
-            nonempty: false,
-            disable: BTreeSet::new(),
-        };
         let directory = tempfile::tempdir().unwrap();
         leave_a_dead_mount(directory.path(), "sshfs");
-        match mount(&other.fs, config(directory.path())) {
+        match mount(&other.fs, config_at(directory.path(), false)) {
             Err(MountError::DeadMount { kind, .. }) => assert_eq!(kind, "fuse.sshfs"),
             other => panic!("{other:?}"),
         }
         belady::fuse::unmount(directory.path(), Unmount::Lazy).unwrap();
 
         leave_a_dead_mount(directory.path(), "belady");
-        let mounted = mount(&other.fs, config(directory.path())).unwrap();
+        let mounted = mount(&other.fs, config_at(directory.path(), false)).unwrap();
         assert!(directory.path().join("train").is_dir());
         mounted.unmount(Unmount::WhenIdle).unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left below");
+    });
+}
+
+#[test]
+fn allow_other_without_root_names_the_line_that_is_missing() {
+    let allowed = fs::read_to_string("/etc/fuse.conf").is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
+    if rustix::process::getuid().is_root() || allowed {
+        return; // allowed
+    }
+    with_deadline(|| {
+        let other = TestMount::of(dataset());
+        let directory = tempfile::tempdir().unwrap();
+        match mount(&other.fs, config_at(directory.path(), true)) {
+            Err(error @ MountError::AllowOther) => assert!(error.to_string().contains("/etc/fuse.conf")),
+            other => panic!("{other:?}"),
+        }
     });
 }
 
