@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +17,8 @@ use fuser::{
 
 use super::kernel::{self, Feature};
 use super::open_mode::{self, Chosen, OpenModes, Refusal};
-use crate::cache::CachedFile;
 use crate::fs::error::{NO_ENTRY, READ_ONLY};
-use crate::fs::{Answered, Attr, BeladyFs, Errno, FileSystemSize, Full, Handle, Kind, OpenStart, ReadAnswer};
+use crate::fs::{Answered, Attr, BeladyFs, Complete, Errno, FileSystemSize, Full, Handle, Kind, OpenStart, ReadAnswer};
 
 /// Inode numbers are never reused for another file, so every generation is the same.
 const GENERATION: Generation = Generation(0);
@@ -30,7 +28,7 @@ const GENERATION: Generation = Generation(0);
 pub(super) struct Shared {
     pub(super) fs: Arc<BeladyFs>,
     disable: BTreeSet<Feature>,
-    modes: OpenModes<BackingId, CachedFile>,
+    modes: OpenModes<BackingId, Complete>,
     /// Whether the kernel passes reads through. Switched off for good when it refuses.
     passthrough: AtomicBool,
     /// Whether a single file was refused before.
@@ -68,7 +66,7 @@ impl Shared {
             return reply.opened(FileHandle(number), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH);
         }
         let offer = if self.passthrough.load(Ordering::Relaxed) { handle.complete() } else { None };
-        match self.modes.open(handle.ino, offer.as_ref(), |file| self.open_backing(&reply, file, handle.size())) {
+        match self.modes.open(handle.ino, offer.as_ref(), |file| self.open_backing(&reply, file)) {
             Chosen::Passthrough(backing) => self.answer_passthrough(handle, &backing, reply),
             Chosen::Reads => {
                 let keep = if self.on(Feature::KeepCache) { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
@@ -83,15 +81,9 @@ impl Shared {
         reply.opened_passthrough(FileHandle(number), FopenFlags::FOPEN_NOFLUSH, backing);
     }
 
-    /// Registers a cached file with the kernel, which from then on reads it without us and without our idea of its size: so that is checked.
-    fn open_backing(&self, reply: &ReplyOpen, file: &CachedFile, size: u64) -> Option<BackingId> {
-        let descriptor = file.passthrough_fd()?;
-        let stat = rustix::fs::fstat(descriptor).ok()?;
-        if u64::try_from(stat.st_size) != Ok(size) {
-            tracing::error!("a cached file has {} bytes instead of {size}: not passed through", stat.st_size);
-            return None;
-        }
-        match reply.open_backing(descriptor.as_fd()) {
+    /// Registers a cached file with the kernel.
+    fn open_backing(&self, reply: &ReplyOpen, file: &Complete) -> Option<BackingId> {
+        match reply.open_backing(file.descriptor()?) {
             Ok(backing) => Some(backing),
             Err(error) => {
                 self.passthrough_refused(&error);
