@@ -3,6 +3,7 @@
 //! A handle is bound to one version of its object for life. It holds the cached file it reads, so that the bytes stay while it is open.
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -90,8 +91,9 @@ impl Handle {
 
     /// The complete file behind it, for kernel passthrough.
     #[must_use]
-    pub fn complete(&self) -> Option<Arc<CachedFile>> {
-        self.object().and_then(OpenObject::held)
+    pub fn complete(&self) -> Option<Complete> {
+        let open = self.object()?;
+        Some(Complete { file: open.held()?, size: open.object.size })
     }
 
     /// Length in bytes.
@@ -106,6 +108,28 @@ impl Handle {
     /// How many bytes a READ of `size` at `offset` must return: never fewer, or the kernel takes it for the end of the file.
     pub(crate) fn span(&self, offset: u64, size: u32) -> u32 {
         u32::try_from(self.size().saturating_sub(offset)).map_or(size, |left| left.min(size))
+    }
+}
+
+/// A complete object version in a cached file. Its bytes stay while somebody holds this.
+#[derive(Clone, Debug)]
+pub struct Complete {
+    pub(crate) file: Arc<CachedFile>,
+    size: u64,
+}
+
+impl Complete {
+    /// The descriptor to pass through, if its tier allows. Whoever reads it reads without us and without our idea of its size: so the size
+    /// is checked here, each time.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let descriptor = self.file.passthrough_fd()?;
+        let found = rustix::fs::fstat(descriptor).ok()?.st_size;
+        if u64::try_from(found) != Ok(self.size) {
+            tracing::error!("a cached file has {found} bytes instead of {}: not passed through", self.size);
+            return None;
+        }
+        Some(descriptor)
     }
 }
 

@@ -29,7 +29,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 pub use control::{ControlFile, ControlFiles};
 pub use error::Errno;
-pub use handle::Handle;
+pub use handle::{Complete, Handle};
 pub use namespace::{Attr, Entry, FileSystemSize, Full, Kind};
 pub use open::{Answered, OpenStart, OpenTicket};
 pub use read::ReadAnswer;

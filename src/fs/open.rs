@@ -8,10 +8,9 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 use super::error::{self, Errno, IO, STALE};
-use super::handle::{Content, Handle, OpenObject};
+use super::handle::{Complete, Content, Handle, OpenObject};
 use super::namespace::Place;
 use super::{BeladyFs, ControlFile, OnChange};
-use crate::cache::CachedFile;
 use crate::dataset::Node;
 use crate::fetch::{Opened, Peek, WHOLE_MAX_BYTES};
 use crate::types::{ErrorKind, FileIndex, ObjectMeta, Outcome};
@@ -80,14 +79,14 @@ impl BeladyFs {
     ///
     /// # Errors
     /// `ENOENT`: not a file.
-    pub fn open_shared(self: &Arc<Self>, ino: u64, process: u32, held: Arc<CachedFile>) -> Result<Arc<Handle>, Errno> {
+    pub fn open_shared(self: &Arc<Self>, ino: u64, process: u32, held: Complete) -> Result<Arc<Handle>, Errno> {
         let Place::Node(Node::File(file)) = self.place(ino)? else { return Err(error::NO_ENTRY) };
         let object = self.versions.current(file);
         let outcome = match self.door.peek(&object) {
             Peek::Ready(_, outcome) => outcome,
             Peek::Absent => Outcome::Retained, // retired while open: the reader has it all the same
         };
-        Ok(self.opened(ino, process, file, Found::Whole(object, Opened { file: held, outcome })))
+        Ok(self.opened(ino, process, file, Found::Whole(object, Opened { file: held.file, outcome })))
     }
 
     /// The second half of an open that waits: at most the open hold, then the handle's reads wait instead.
@@ -123,7 +122,9 @@ impl BeladyFs {
         file: FileIndex,
         finding: impl Future<Output = Result<Found, Errno>> + Send + 'static,
     ) -> Arc<Handle> {
-        let handle = Handle::of(ino, process, OpenObject::new(file, self.versions.current(file), None, None));
+        let object = self.versions.current(file);
+        let large = (object.size > WHOLE_MAX_BYTES).then(|| self.door.open_large(&object)); // it changed, and became large
+        let handle = Handle::of(ino, process, OpenObject::new(file, object, large, None));
         let (this, pending) = (Arc::clone(self), Arc::clone(&handle));
         self.spawn(async move {
             let Ok(Ok(Found::Whole(object, opened))) = timeout(this.config.read_deadline, finding).await else { return };

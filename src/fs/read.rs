@@ -46,7 +46,7 @@ struct Span {
 }
 
 thread_local! {
-    /// Grows to the largest READ the kernel sends (1 MiB) and stays.
+    /// Grows to the largest READ the kernel sends (1 MiB) and stays: on the session threads, the runtime's, and at most 32 blocking ones.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -226,16 +226,16 @@ impl BeladyFs {
     }
 
     fn give<A: ReadAnswer>(&self, answer: A, bytes: &[u8]) {
-        answer.bytes(bytes);
         let reads = &self.accounts.stats.reads;
-        reads.reads.add(1);
+        reads.reads.add(1); // before the answer: who has read finds it counted
         reads.served_bytes.add(bytes.len() as u64);
+        answer.bytes(bytes);
     }
 
     fn refuse<A: ReadAnswer>(&self, answer: A, errno: Errno) {
-        answer.fail(errno);
         self.accounts.stats.reads.reads.add(1);
         self.accounts.failed();
+        answer.fail(errno);
     }
 }
 

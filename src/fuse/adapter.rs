@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +16,9 @@ use fuser::{
 };
 
 use super::kernel::{self, Feature};
-use super::open_mode::{Chosen, OpenModes};
-use crate::cache::CachedFile;
-use crate::fs::error::READ_ONLY;
-use crate::fs::{Answered, Attr, BeladyFs, Errno, FileSystemSize, Full, Handle, Kind, OpenStart, ReadAnswer};
+use super::open_mode::{self, Chosen, OpenModes, Refusal};
+use crate::fs::error::{NO_ENTRY, READ_ONLY};
+use crate::fs::{Answered, Attr, BeladyFs, Complete, Errno, FileSystemSize, Full, Handle, Kind, OpenStart, ReadAnswer};
 
 /// Inode numbers are never reused for another file, so every generation is the same.
 const GENERATION: Generation = Generation(0);
@@ -30,9 +28,11 @@ const GENERATION: Generation = Generation(0);
 pub(super) struct Shared {
     pub(super) fs: Arc<BeladyFs>,
     disable: BTreeSet<Feature>,
-    modes: OpenModes<BackingId, CachedFile>,
+    modes: OpenModes<BackingId, Complete>,
     /// Whether the kernel passes reads through. Switched off for good when it refuses.
     passthrough: AtomicBool,
+    /// Whether a single file was refused before.
+    file_refused: AtomicBool,
 }
 
 /// The callbacks.
@@ -41,7 +41,13 @@ pub(super) struct Adapter(pub(super) Arc<Shared>);
 
 impl Shared {
     pub(super) fn new(fs: Arc<BeladyFs>, disable: BTreeSet<Feature>) -> Arc<Self> {
-        Arc::new(Self { fs, disable, modes: OpenModes::default(), passthrough: AtomicBool::new(false) })
+        Arc::new(Self {
+            fs,
+            disable,
+            modes: OpenModes::default(),
+            passthrough: AtomicBool::new(false),
+            file_refused: AtomicBool::new(false),
+        })
     }
 
     fn on(&self, feature: Feature) -> bool {
@@ -60,7 +66,7 @@ impl Shared {
             return reply.opened(FileHandle(number), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH);
         }
         let offer = if self.passthrough.load(Ordering::Relaxed) { handle.complete() } else { None };
-        match self.modes.open(handle.ino, offer.as_ref(), |file| self.open_backing(&reply, file, handle.size())) {
+        match self.modes.open(handle.ino, offer.as_ref(), |file| self.open_backing(&reply, file)) {
             Chosen::Passthrough(backing) => self.answer_passthrough(handle, &backing, reply),
             Chosen::Reads => {
                 let keep = if self.on(Feature::KeepCache) { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
@@ -75,15 +81,9 @@ impl Shared {
         reply.opened_passthrough(FileHandle(number), FopenFlags::FOPEN_NOFLUSH, backing);
     }
 
-    /// Registers a cached file with the kernel, which from then on reads it without us and without our idea of its size: so that is checked.
-    fn open_backing(&self, reply: &ReplyOpen, file: &CachedFile, size: u64) -> Option<BackingId> {
-        let descriptor = file.passthrough_fd()?;
-        let stat = rustix::fs::fstat(descriptor).ok()?;
-        if u64::try_from(stat.st_size) != Ok(size) {
-            tracing::error!("a cached file has {} bytes instead of {size}: not passed through", stat.st_size);
-            return None;
-        }
-        match reply.open_backing(descriptor.as_fd()) {
+    /// Registers a cached file with the kernel.
+    fn open_backing(&self, reply: &ReplyOpen, file: &Complete) -> Option<BackingId> {
+        match reply.open_backing(file.descriptor()?) {
             Ok(backing) => Some(backing),
             Err(error) => {
                 self.passthrough_refused(&error);
@@ -92,17 +92,66 @@ impl Shared {
         }
     }
 
+    /// Without the right to pass through, nobody asks again; a single file that cannot be passed through is read the other way.
     fn passthrough_refused(&self, error: &std::io::Error) {
-        if !self.passthrough.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        self.fs.stats().passthrough.set(0);
-        let note = format!(
-            "kernel passthrough is off, the kernel refused it ({error}): warm reads cost about twice the CPU; it needs CAP_SYS_ADMIN \
-             and a cache directory that is not itself on FUSE"
-        );
+        let note = match open_mode::refusal(error) {
+            Refusal::OfAll if self.passthrough.load(Ordering::Relaxed) => {
+                self.set_passthrough(false);
+                format!(
+                    "kernel passthrough is off, the kernel refused it ({error}): warm reads cost about twice the CPU; it needs CAP_SYS_ADMIN"
+                )
+            }
+            Refusal::OfFile if !self.file_refused.swap(true, Ordering::Relaxed) => format!(
+                "the kernel passes some cached files not through ({error}): warm reads of them cost about twice the CPU; the cache directory must \
+                 not lie on FUSE or on stacked overlays"
+            ),
+            Refusal::OfAll | Refusal::OfFile => return, // said before
+        };
+        self.note(note);
+    }
+
+    fn note(&self, note: String) {
         tracing::warn!("{note}");
         self.fs.stats().notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    }
+
+    fn ttl(&self, attr: &Attr) -> Duration {
+        if attr.cacheable { self.fs.config().metadata_ttl } else { Duration::ZERO }
+    }
+
+    fn lookup(&self, parent: u64, name: &OsStr, reply: ReplyEntry) {
+        // A name that is not UTF-8 is no key, and so no entry.
+        match name.to_str().ok_or(NO_ENTRY).and_then(|name| self.fs.lookup(parent, name)) {
+            Ok(attr) => reply.entry(&self.ttl(&attr), &file_attr(&attr), GENERATION),
+            Err(errno) if errno == NO_ENTRY => reply.entry(&self.fs.config().metadata_ttl, &ABSENT, GENERATION),
+            Err(errno) => reply.error(to_fuser(errno)),
+        }
+    }
+
+    fn open(self: &Arc<Self>, ino: u64, process: u32, reply: ReplyOpen) {
+        if let Some((backing, file)) = self.modes.join(ino) {
+            match self.fs.open_shared(ino, process, file) {
+                Ok(handle) => self.answer_passthrough(handle, &backing, reply),
+                Err(errno) => {
+                    self.modes.close(ino);
+                    reply.error(to_fuser(errno));
+                }
+            }
+            return;
+        }
+        match self.fs.open(ino, process) {
+            Ok(OpenStart::Now(handle)) => self.answer_open(handle, reply),
+            Ok(OpenStart::Wait(ticket)) => {
+                let this = Arc::clone(self);
+                self.fs.spawn(async move {
+                    match this.fs.open_wait(ticket).await {
+                        Ok(handle) => this.answer_open(handle, reply),
+                        Err(errno) => reply.error(to_fuser(errno)),
+                    }
+                });
+            }
+            Err(errno) => reply.error(to_fuser(errno)),
+        }
     }
 }
 
@@ -162,21 +211,6 @@ const fn file_type(kind: Kind) -> FileType {
     }
 }
 
-impl Shared {
-    fn ttl(&self, attr: &Attr) -> Duration {
-        if attr.cacheable { self.fs.config().metadata_ttl } else { Duration::ZERO }
-    }
-
-    fn lookup(&self, parent: u64, name: &OsStr, reply: ReplyEntry) {
-        // A name that is not UTF-8 is no key, and so no entry.
-        match name.to_str().ok_or(crate::fs::error::NO_ENTRY).and_then(|name| self.fs.lookup(parent, name)) {
-            Ok(attr) => reply.entry(&self.ttl(&attr), &file_attr(&attr), GENERATION),
-            Err(errno) if errno == crate::fs::error::NO_ENTRY => reply.entry(&self.fs.config().metadata_ttl, &ABSENT, GENERATION),
-            Err(errno) => reply.error(to_fuser(errno)),
-        }
-    }
-}
-
 /// Inode 0 in an answer to LOOKUP: the name does not exist, and the kernel may remember that. Python looks for many names that are not there.
 const ABSENT: FileAttr = FileAttr {
     ino: INodeNo(0),
@@ -200,6 +234,11 @@ impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let passthrough = kernel::negotiate(config, &self.0.disable);
         self.0.set_passthrough(passthrough);
+        if self.0.on(Feature::Passthrough) && !passthrough {
+            let note =
+                "kernel passthrough is off, this kernel does not offer it (Linux from 6.9 on does): warm reads cost about twice the CPU";
+            self.0.note(note.to_owned());
+        }
         Ok(())
     }
 
@@ -222,31 +261,7 @@ impl Filesystem for Adapter {
             return reply.error(to_fuser(READ_ONLY));
         }
         let process = req.pid();
-        self.guard(|shared| {
-            if let Some((backing, file)) = shared.modes.join(ino.0) {
-                match shared.fs.open_shared(ino.0, process, file) {
-                    Ok(handle) => shared.answer_passthrough(handle, &backing, reply),
-                    Err(errno) => {
-                        shared.modes.close(ino.0);
-                        reply.error(to_fuser(errno));
-                    }
-                }
-                return;
-            }
-            match shared.fs.open(ino.0, process) {
-                Ok(OpenStart::Now(handle)) => shared.answer_open(handle, reply),
-                Ok(OpenStart::Wait(ticket)) => {
-                    let this = Arc::clone(shared);
-                    shared.fs.spawn(async move {
-                        match this.fs.open_wait(ticket).await {
-                            Ok(handle) => this.answer_open(handle, reply),
-                            Err(errno) => reply.error(to_fuser(errno)),
-                        }
-                    });
-                }
-                Err(errno) => reply.error(to_fuser(errno)),
-            }
-        });
+        self.guard(|shared| shared.open(ino.0, process, reply));
     }
 
     fn read(

@@ -33,8 +33,8 @@ pub enum MountError {
     Busy(PathBuf),
     #[error("{path} is not mounted", path = .0.display())]
     NotMounted(PathBuf),
-    #[error("mounting {path} failed: {source}", path = path.display())]
-    Mount { path: PathBuf, source: io::Error },
+    #[error("mounting {path} failed: {reason}", path = path.display())]
+    Mount { path: PathBuf, reason: String },
     #[error("unmounting {path} failed: {reason}", path = path.display())]
     Unmount { path: PathBuf, reason: String },
 }
@@ -42,7 +42,7 @@ pub enum MountError {
 impl MountError {
     /// What the library's error means. `device_exists`: whether /dev/fuse does.
     pub(super) fn from_library(path: PathBuf, error: io::Error, device_exists: bool) -> Self {
-        let text = error.to_string();
+        let text = error.to_string().trim().replace('\n', "; "); // the helper's words end a line
         if text.contains("user_allow_other") {
             return Self::AllowOther;
         }
@@ -54,7 +54,7 @@ impl MountError {
             (io::ErrorKind::PermissionDenied, Some(_)) => Self::DeviceDenied,
             (io::ErrorKind::NotFound, _) => Self::Denied,
             _ if text.contains("Operation not permitted") || text.contains("Permission denied") => Self::Denied,
-            _ => Self::Mount { path, source: error },
+            _ => Self::Mount { path, reason: text },
         }
     }
 }
@@ -80,7 +80,7 @@ mod tests {
                 true,
                 "/etc/fuse.conf",
             ),
-            (helper("something else"), true, "something else"),
+            (helper("fusermount3: something else\n"), true, "something else"),
         ] {
             let text = say(error, device_exists);
             assert!(text.contains(remedy) && !text.contains('\n'), "{text}");

@@ -120,7 +120,7 @@ pub fn mount(fs: &Arc<BeladyFs>, config: MountConfig) -> Result<Mounted, MountEr
     };
     let mounted = mounted.map_err(|error| match error {
         Started::Refused(error) => error,
-        Started::Silent => MountError::Mount { path: path.clone(), source: io::Error::other("the mount does not answer") },
+        Started::Silent => MountError::Mount { path: path.clone(), reason: "the mount does not answer".to_owned() },
     })?;
     if !disable.contains(&Feature::Readahead) {
         raise_readahead(&path, &stats);

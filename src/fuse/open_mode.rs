@@ -6,7 +6,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
 
 /// Locks of the table; an open holds one for the time of an ioctl (1 µs).
 const SHARDS: usize = 16;
@@ -15,7 +18,7 @@ const SHARDS: usize = 16;
 #[derive(Debug)]
 enum Mode<B, F> {
     Reads,
-    Passthrough { backing: Arc<B>, file: Arc<F> },
+    Passthrough { backing: Arc<B>, file: F },
 }
 
 #[derive(Debug)]
@@ -31,6 +34,23 @@ pub(crate) enum Chosen<B> {
     Passthrough(Arc<B>),
 }
 
+/// What a refused registration of a backing file means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Of every file: the right or the feature is missing.
+    OfAll,
+    /// Of this file: it lies where the kernel cannot pass through to (another FUSE, overlays on overlays), or there is no memory just now.
+    OfFile,
+}
+
+/// Reads the errno of FUSE_DEV_IOC_BACKING_OPEN (fs/fuse/passthrough.c).
+pub(crate) fn refusal(error: &io::Error) -> Refusal {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM | Errno::NOTTY | Errno::OPNOTSUPP) => Refusal::OfAll,
+        _ => Refusal::OfFile,
+    }
+}
+
 /// Inode numbers → how they are open. Bounded by what processes have open.
 #[derive(Debug)]
 pub(crate) struct OpenModes<B, F> {
@@ -43,18 +63,18 @@ impl<B, F> Default for OpenModes<B, F> {
     }
 }
 
-impl<B, F> OpenModes<B, F> {
+impl<B, F: Clone> OpenModes<B, F> {
     /// One more handle of an inode that the kernel reads already; `None` if it does not, and then nothing is counted.
-    pub(crate) fn join(&self, ino: u64) -> Option<(Arc<B>, Arc<F>)> {
+    pub(crate) fn join(&self, ino: u64) -> Option<(Arc<B>, F)> {
         let mut shard = self.shard(ino).lock().unwrap_or_else(PoisonError::into_inner);
         let open = shard.get_mut(&ino)?;
         let Mode::Passthrough { backing, file } = &open.mode else { return None };
         open.handles += 1;
-        Some((Arc::clone(backing), Arc::clone(file)))
+        Some((Arc::clone(backing), file.clone()))
     }
 
     /// One more handle. `offer`: the complete file, if it may be passed through; `create` registers it with the kernel (it may decline).
-    pub(crate) fn open(&self, ino: u64, offer: Option<&Arc<F>>, create: impl FnOnce(&F) -> Option<B>) -> Chosen<B> {
+    pub(crate) fn open(&self, ino: u64, offer: Option<&F>, create: impl FnOnce(&F) -> Option<B>) -> Chosen<B> {
         let mut shard = self.shard(ino).lock().unwrap_or_else(PoisonError::into_inner);
         match shard.entry(ino) {
             Entry::Occupied(mut entry) => {
@@ -66,7 +86,7 @@ impl<B, F> OpenModes<B, F> {
                 }
             }
             Entry::Vacant(entry) => {
-                let created = offer.and_then(|file| Some((Arc::new(create(file)?), Arc::clone(file))));
+                let created = offer.and_then(|file| Some((Arc::new(create(file)?), file.clone())));
                 let (mode, chosen) = match created {
                     Some((backing, file)) => (Mode::Passthrough { backing: Arc::clone(&backing), file }, Chosen::Passthrough(backing)),
                     None => (Mode::Reads, Chosen::Reads),
@@ -149,12 +169,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_kernel_never_sees_two_modes_or_two_backings_of_one_inode(steps in prop::collection::vec(step(), 1..200)) {
-            let (modes, mut kernel) = (OpenModes::<u32, u32>::default(), Kernel::default());
+            let (modes, mut kernel) = (OpenModes::<u32, usize>::default(), Kernel::default());
             let mut ids = 0;
             for (number, (ino, step)) in steps.into_iter().enumerate() {
                 match step {
                     Step::Open { complete, kernel_allows } => {
-                        let file = complete.then(|| Arc::new(u32::try_from(number).unwrap()));
+                        let file = complete.then_some(number);
                         let chosen = modes.open(ino, file.as_ref(), |_| { ids += 1; kernel_allows.then_some(ids) });
                         let backing = match chosen { Chosen::Reads => None, Chosen::Passthrough(id) => Some(*id) };
                         prop_assert!(kernel.accepts(ino, backing), "step {number}: the kernel refuses {backing:?}");
@@ -172,8 +192,21 @@ mod tests {
     }
 
     #[test]
+    fn only_a_missing_right_or_feature_switches_passthrough_off() {
+        for (errno, expected) in [
+            (Errno::PERM, Refusal::OfAll),
+            (Errno::NOTTY, Refusal::OfAll),
+            (Errno::LOOP, Refusal::OfFile),
+            (Errno::INVAL, Refusal::OfFile),
+            (Errno::NOMEM, Refusal::OfFile),
+        ] {
+            assert_eq!(refusal(&errno.into()), expected, "{errno:?}");
+        }
+    }
+
+    #[test]
     fn the_file_is_kept_while_the_kernel_reads_it_and_not_longer() {
-        let modes = OpenModes::<u32, u32>::default();
+        let modes = OpenModes::<u32, Arc<u32>>::default();
         let file = Arc::new(7);
         assert!(matches!(modes.open(1, Some(&file), |_| Some(1)), Chosen::Passthrough(_)));
         assert!(modes.join(1).is_some());

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -20,12 +21,13 @@ use crate::support::mount::{Setup, TestMount, with_deadline};
 /// Bytes that differ everywhere and from file to file.
 fn body(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        })
-        .collect()
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        bytes.extend_from_slice(&(state ^ (state >> 32)).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
 }
 
 /// A small dataset: classes, an empty file, sizes around page and read-ahead borders.
@@ -35,6 +37,11 @@ fn dataset() -> Arc<Bucket> {
         let len = sizes[usize::try_from(n).unwrap() % sizes.len()];
         (format!("train/class{:02}/{n:04}.jpg", n % 4), body(n, len))
     }))
+}
+
+fn config_at(directory: &Path, allow_other: bool) -> MountConfig {
+    let (mountpoint, fsname) = (directory.to_owned(), "test".to_owned());
+    MountConfig { mountpoint, fsname, allow_other, threads: 1, nonempty: false, disable: BTreeSet::new() }
 }
 
 fn raw(error: &std::io::Error) -> Option<i32> {
@@ -445,15 +452,7 @@ fn the_control_files_are_there_by_name_and_never_listed() {
 fn mounting_twice_unmounting_while_busy_and_lazily() {
     with_deadline(|| {
         let mount1 = TestMount::of(dataset());
-        let config = MountConfig {
-            mountpoint: mount1.root().to_owned(),
-            fsname: "test".to_owned(),
-            allow_other: false,
-            threads: 1,
-            nonempty: true,
-            disable: BTreeSet::new(),
-        };
-        assert!(matches!(mount(&mount1.fs, config), Err(MountError::AlreadyMounted(_))));
+        assert!(matches!(mount(&mount1.fs, config_at(mount1.root(), false)), Err(MountError::AlreadyMounted(_))));
         let key = "train/class01/0005.jpg";
         let held = File::open(mount1.path(key)).unwrap();
         assert!(matches!(mount1.mounted.unmount(Unmount::WhenIdle), Err(MountError::Busy(_))));
@@ -470,6 +469,107 @@ fn mounting_twice_unmounting_while_busy_and_lazily() {
     });
 }
 
+/// A FUSE mount whose daemon is gone, as a SIGKILL leaves it.
+fn leave_a_dead_mount(at: &Path, subtype: &str) {
+    use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen};
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&device).to_string();
+    for (key, value) in
+        [("source", "dead"), ("subtype", subtype), ("fd", &descriptor), ("rootmode", "40000"), ("user_id", "0"), ("group_id", "0")]
+    {
+        fsconfig_set_string(&context, key, value).unwrap();
+    }
+    fsconfig_create(&context).unwrap();
+    let detached = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).unwrap();
+    rustix::mount::move_mount(&detached, "", rustix::fs::CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).unwrap();
+    drop(device); // the daemon dies
+    assert_eq!(raw(&fs::metadata(at).unwrap_err()), Some(Errno::NOTCONN.raw_os_error()));
+}
+
+#[test]
+fn a_dead_mount_of_ours_is_taken_away_first_and_one_of_others_is_not() {
+    if !rustix::process::getuid().is_root() {
+        return; // leaving a dead mount behind takes the right to mount
+    }
+    with_deadline(|| {
+        let other = TestMount::of(dataset());
+        let directory = tempfile::tempdir().unwrap();
+        leave_a_dead_mount(directory.path(), "sshfs");
+        match mount(&other.fs, config_at(directory.path(), false)) {
+            Err(MountError::DeadMount { kind, .. }) => assert_eq!(kind, "fuse.sshfs"),
+            other => panic!("{other:?}"),
+        }
+        belady::fuse::unmount(directory.path(), Unmount::Lazy).unwrap();
+
+        leave_a_dead_mount(directory.path(), "belady");
+        let mounted = mount(&other.fs, config_at(directory.path(), false)).unwrap();
+        assert!(directory.path().join("train").is_dir());
+        mounted.unmount(Unmount::WhenIdle).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left below");
+    });
+}
+
+#[test]
+fn allow_other_without_root_names_the_line_that_is_missing() {
+    let allowed = fs::read_to_string("/etc/fuse.conf").is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
+    if rustix::process::getuid().is_root() || allowed {
+        return; // allowed
+    }
+    with_deadline(|| {
+        let other = TestMount::of(dataset());
+        let directory = tempfile::tempdir().unwrap();
+        match mount(&other.fs, config_at(directory.path(), true)) {
+            Err(error @ MountError::AllowOther) => assert!(error.to_string().contains("/etc/fuse.conf")),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn pages_are_kept_from_open_to_open_until_the_inode_is_forgotten() {
+    with_deadline(|| {
+        let mount = TestMount::with(dataset(), Setup { disable: BTreeSet::from([Feature::Passthrough]), ..Setup::default() });
+        let (key, reads) = ("train/class01/0005.jpg", &mount.stats.reads.reads);
+        mount.read(key).unwrap();
+        let cold = reads.get();
+        mount.read(key).unwrap();
+        assert_eq!(reads.get(), cold, "the second read is the page cache's");
+        let invalidator = mount.mounted.invalidator();
+        assert!(invalidator.inval(fs::metadata(mount.path(key)).unwrap().ino()));
+        while reads.get() == cold {
+            assert!(mount.read(key).unwrap() == mount.bucket.body(key)); // until the thread has passed it on
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_waits_can_be_killed() {
+    with_deadline(|| {
+        let bucket = Bucket::of([("stuck".to_owned(), body(4, 5000))]);
+        bucket.hold(true);
+        let mut setup = Setup::default();
+        setup.fs.open_hold = Duration::from_millis(10);
+        let mount = TestMount::with(bucket, setup);
+        let mut reader = std::process::Command::new("cat").arg(mount.path("stuck")).spawn().unwrap();
+        while mount.stats.reads.opens.get() == 0 {
+            thread::yield_now();
+        }
+        reader.kill().unwrap();
+        assert!(!reader.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn a_panic_in_a_request_is_its_own_error_and_the_mount_goes_on() {
+    with_deadline(|| {
+        let mount = TestMount::with(dataset(), Setup { control_panics: true, ..Setup::default() });
+        assert_eq!(mount.read(".belady/stats").map_err(|error| raw(&error)), Err(Some(Errno::IO.raw_os_error())));
+        assert_eq!(mount.stats.panics.get(), 1);
+        assert_eq!(mount.read("train/class01/0001.jpg").unwrap().len(), 1);
+    });
+}
+
 #[test]
 fn the_mount_table_names_us() {
     with_deadline(|| {
@@ -480,6 +580,11 @@ fn the_mount_table_names_us() {
         let fields: Vec<_> = line.split(' ').collect();
         assert_eq!((fields[0], fields[2]), ("test://bucket%2Cwith%2Ccommas", "fuse.belady"));
         assert!(fields[3].split(',').any(|option| option == "ro"), "{line}");
+        if rustix::process::getuid().is_root() {
+            let device = fs::metadata(&at).unwrap().dev();
+            let bdi = format!("/sys/class/bdi/{}:{}/read_ahead_kb", rustix::fs::major(device), rustix::fs::minor(device));
+            assert_eq!(fs::read_to_string(bdi).unwrap().trim(), "1024");
+        }
     });
 }
 

@@ -26,12 +26,13 @@ pub(crate) struct Setup {
     pub(crate) disable: BTreeSet<Feature>,
     /// Whether cached files lie in memory (read inline) or count as a disk's.
     pub(crate) memory: bool,
+    pub(crate) control_panics: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        Self { fs: FsConfig::owned_by(uid, gid), disable: BTreeSet::new(), memory: true }
+        Self { fs: FsConfig::owned_by(uid, gid), disable: BTreeSet::new(), memory: true, control_panics: false }
     }
 }
 
@@ -66,7 +67,10 @@ impl TestMount {
             let _inside = runtime.enter();
             door_over(&bucket, &setup)
         };
-        let control = ControlFiles(Arc::new(|file: ControlFile| format!("this is {}\n", file.name()).into_bytes()));
+        let control = ControlFiles(Arc::new(move |file: ControlFile| {
+            assert!(!setup.control_panics, "as the test asked for");
+            format!("this is {}\n", file.name()).into_bytes()
+        }));
         let fs = BeladyFs::new(setup.fs, manifest, door, Some(sender), Arc::clone(&stats), control, runtime.handle().clone());
         let directory = tempfile::tempdir().unwrap();
         let config = MountConfig {
