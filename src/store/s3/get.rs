@@ -99,7 +99,7 @@ impl Getter {
         Ok(Self {
             client,
             bucket: config.bucket.clone(),
-            base: base.trim_end_matches('/').to_owned(),
+            base: base.to_owned(),
             host: host_header(&uri, authority),
             region: region.to_owned(),
             credentials,
@@ -153,7 +153,7 @@ impl Getter {
         self.stats.store.get.add(1);
         match tokio::time::timeout(self.answer_timeout, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(transport_error(what, &self.host, &error, error.is_connect())),
+            Ok(Err(error)) => Err(transport_error(what, &self.host, &error)),
             Err(_) => {
                 let seconds = self.answer_timeout.as_secs_f64();
                 Err(StoreError::new(ErrorKind::Timeout, format!("{what}: no answer from {} in {seconds} s", self.host)))
@@ -373,4 +373,4 @@ impl Reading {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

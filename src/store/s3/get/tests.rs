@@ -12,7 +12,7 @@ use super::*;
 
 /// What the connection does after an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Then {
+pub(in crate::store::s3) enum Then {
     Keep,
     Close,
     Reset,
@@ -21,14 +21,14 @@ enum Then {
 
 /// A server that gives its answers in order, whatever is asked, over as many connections as are made.
 #[derive(Debug)]
-struct Scripted {
-    address: SocketAddr,
+pub(in crate::store::s3) struct Scripted {
+    pub(in crate::store::s3) address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
     connections: Arc<Mutex<u64>>,
 }
 
 impl Scripted {
-    async fn start(answers: Vec<(String, Then)>) -> Self {
+    pub(in crate::store::s3) async fn start(answers: Vec<(String, Then)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("bound");
         let (asked, connections) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
@@ -43,7 +43,7 @@ impl Scripted {
         Self { address, asked, connections }
     }
 
-    fn asked(&self) -> Vec<String> {
+    pub(in crate::store::s3) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("not poisoned").clone()
     }
 
@@ -91,7 +91,7 @@ fn id() -> ObjectId {
 }
 
 /// `HTTP/1.1` answer with this status line, headers and body; its length as given.
-fn answer(status: &str, headers: &str, length: usize, body: &str) -> String {
+pub(in crate::store::s3) fn answer(status: &str, headers: &str, length: usize, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
 }
 
