@@ -324,3 +324,23 @@ async fn what_was_received_is_counted() {
     let store = &getter.stats.store;
     assert_eq!((store.get.get(), store.bytes.get(), store.throttled.get()), (2, 4, 1));
 }
+
+proptest::proptest! {
+    /// Escaped once, a key comes back as it was, and no character of it can end the path or need escaping again.
+    #[test]
+    fn any_key_survives_its_escaping(key in "\\PC{0,20}|[ -~]{0,20}|[\u{0}-\u{ff}]{0,20}") {
+        let escaped = utf8_percent_encode(&key, &ESCAPED).to_string();
+        proptest::prop_assert_eq!(percent_encoding::percent_decode_str(&escaped).decode_utf8().expect("UTF-8"), key);
+        proptest::prop_assert!(escaped.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~/%".contains(&b)), "{}", escaped);
+    }
+
+    /// A server's headers and bodies are anybody's: no text of them panics, and a range is never empty.
+    #[test]
+    fn no_header_or_body_panics(text in "(bytes )?[0-9]{0,21}-[0-9]{0,21}/[0-9*]{0,21}|\\PC{0,40}", body in proptest::collection::vec(0_u8.., 0..100)) {
+        if let Some((range, _)) = content_range(&text) {
+            proptest::prop_assert!(!range.is_empty());
+        }
+        let error = Complaint::new(500, &text, &[b"<Code>".as_slice(), &body].concat()).into_error("object");
+        proptest::prop_assert!(!error.to_string().contains('\n'));
+    }
+}
