@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use tokio::time::Instant;
 
 use crate::stats::Stats;
 use crate::store::{Body, Page, Store, StoreError};
@@ -42,6 +43,7 @@ pub struct DirectoryStore {
 struct Shared {
     root: PathBuf,
     stats: Arc<Stats>,
+    began: Instant,
     skipped: AtomicU64,
     /// Walks that wait for their next page, under the token that asks for it.
     walks: Mutex<VecDeque<(String, Walk)>>,
@@ -64,7 +66,7 @@ impl DirectoryStore {
             Ok(root)
         });
         let root = checked.await?;
-        Ok(Self { shared: Arc::new(Shared { root, stats, skipped: AtomicU64::new(0), walks: Mutex::default() }) })
+        Ok(Self { shared: Arc::new(Shared { root, stats, began: Instant::now(), skipped: AtomicU64::new(0), walks: Mutex::default() }) })
     }
 
     /// Entries that listings left out: names that are not UTF-8, dangling or looping links, what is neither file nor directory.
@@ -253,10 +255,10 @@ impl Shared {
 /// One read on its way.
 struct Reading {
     what: String,
-    file: Arc<File>,
+    file: File,
     etag: Arc<str>,
     range: Range<u64>,
-    stats: Arc<Stats>,
+    started: Instant,
 }
 
 impl Reading {
@@ -309,7 +311,7 @@ impl Store for DirectoryStore {
     async fn read(&self, id: &ObjectId, range: Range<u64>) -> Result<Body, StoreError> {
         self.shared.stats.store.get.add(1);
         let path = path_of(&self.shared.root, &id.key)?;
-        let (etag, stats) = (Arc::clone(&id.etag), Arc::clone(&self.shared.stats));
+        let (etag, started, shared) = (Arc::clone(&id.etag), Instant::now(), Arc::clone(&self.shared));
         let reading = off_thread(move || {
             let what = format!("file {}", path.display());
             if range.is_empty() {
@@ -323,11 +325,13 @@ impl Store for DirectoryStore {
             if range.end > size {
                 return Err(StoreError::new(ErrorKind::Invalid, format!("{what}: bytes up to {} asked for, it has {size}", range.end)));
             }
-            Ok(Reading { what, file: Arc::new(file), etag, range, stats })
+            Ok(Reading { what, file, etag, range, started })
         });
-        let body = futures_util::stream::unfold(Some(reading.await?), |reading| async {
+        let body = futures_util::stream::unfold((Some(reading.await?), shared), |(reading, shared)| async {
             let mut reading = reading?;
             if reading.range.is_empty() {
+                let micros = u64::try_from(reading.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+                shared.stats.store.latency.record(shared.began.elapsed().as_secs(), micros);
                 return None;
             }
             let chunk = reading.range.start..reading.range.end.min(reading.range.start + CHUNK_BYTES);
@@ -338,10 +342,10 @@ impl Store for DirectoryStore {
             });
             match done.await {
                 Ok((bytes, reading)) => {
-                    reading.stats.store.bytes.add(bytes.len() as u64);
-                    Some((Ok(bytes), Some(reading)))
+                    shared.stats.store.bytes.add(bytes.len() as u64);
+                    Some((Ok(bytes), (Some(reading), shared)))
                 }
-                Err(error) => Some((Err(error), None)),
+                Err(error) => Some((Err(error), (None, shared))),
             }
         });
         Ok(body.boxed())

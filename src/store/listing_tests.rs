@@ -1,4 +1,4 @@
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Mutex;
 
 use async_trait::async_trait;
@@ -48,7 +48,8 @@ impl Store for Keys {
             Some(Misbehaviour::FailsFromThird(kind)) if n >= 3 => return Err(StoreError::new(kind, "broken")),
             _ => {}
         }
-        let matching = self.keys.iter().filter(|key| key.starts_with(prefix) && from.is_none_or(|from| key.as_str() > from));
+        let from = from.filter(|from| *from >= prefix).map_or(Bound::Included(prefix), Bound::Excluded);
+        let matching = self.keys.range::<str, _>((from, Bound::Unbounded)).take_while(|key| key.starts_with(prefix));
         let mut objects: Vec<ObjectMeta> = matching
             .take(self.page + 1)
             .map(|key| ObjectMeta { key: Arc::from(key.as_str()), size: 1, etag: Arc::from("e"), mtime_seconds: 0 })

@@ -71,7 +71,7 @@ impl Parts {
         if let Some(credentials) = &credentials {
             credentials.get().await?;
         }
-        let endpoint_url = config.endpoint_url.clone().or_else(|| sdk.endpoint_url().map(str::to_owned));
+        let endpoint_url = config.endpoint_url.clone().or_else(|| sdk.endpoint_url().map(str::to_owned)).map(|url| with_slash(&url));
         Ok((Self { http, credentials, bundle, endpoint_url }, region))
     }
 }
@@ -117,7 +117,12 @@ async fn region(config: &S3Config, files: &Files) -> Result<String, StoreError> 
     Ok(chain.region().await.map_or_else(|| "us-east-1".to_owned(), |region| region.to_string()))
 }
 
-/// The address of the bucket, by the SDK's endpoint rules: so both clients always agree.
+/// The SDK's rules glue the bucket to a base path: `http://host/s3` and `b` would be `http://host/s3b`.
+fn with_slash(url: &str) -> String {
+    format!("{}/", url.trim_end_matches('/'))
+}
+
+/// The address of the bucket, without a slash at its end, by the SDK's endpoint rules: so both clients always agree.
 pub(super) async fn bucket_url(bucket: &str, endpoint: Option<&str>, region: &str, path_style: bool) -> Result<String, StoreError> {
     let refuse = |reason: String| {
         StoreError::new(ErrorKind::Invalid, format!("bucket {bucket:?}: {reason}: check --endpoint-url, --region and the bucket's name"))
@@ -136,5 +141,5 @@ pub(super) async fn bucket_url(bucket: &str, endpoint: Option<&str>, region: &st
         }
         refuse(cause.to_string())
     })?;
-    Ok(resolved.url().to_owned())
+    Ok(resolved.url().trim_end_matches('/').to_owned())
 }

@@ -101,7 +101,7 @@ fn none_found(sources: &str, detail: &str) -> StoreError {
     StoreError::new(
         ErrorKind::Denied,
         format!(
-            "no AWS credentials found in {sources} ({detail}): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, use --profile, --credentials-file or \
+            "no AWS credentials could be had from {sources} ({detail}): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, use --profile, --credentials-file or \
              --env-file, or --no-sign-request for a public bucket"
         ),
     )
@@ -114,9 +114,9 @@ fn describe(sources: &str, error: &CredentialsError) -> StoreError {
     }
     let text = cause.to_string().replace('\n', " ");
     match error {
-        CredentialsError::CredentialsNotLoaded(_) => none_found(sources, &text),
+        // Says by itself what is wrong in which file.
         CredentialsError::InvalidConfiguration(_) => StoreError::new(ErrorKind::Denied, format!("credentials of {sources}: {text}")),
-        _ => StoreError::new(ErrorKind::Denied, format!("credentials could not be had from {sources}: {text}")),
+        _ => none_found(sources, &text),
     }
 }
 
@@ -215,6 +215,32 @@ mod tests {
         cached.get().await.expect("resolves");
         tokio::time::advance(FORCED_RENEWAL_EVERY).await;
         assert_eq!(cached.get().await.expect("renewed").generation, 2);
+    }
+
+    /// A link of the chain that never answers, as instance metadata outside EC2.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl ProvideCredentials for Silent {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            future::ProvideCredentials::new(std::future::pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_chain_that_does_not_answer_ends_within_ten_seconds_and_is_named() {
+        let began = Instant::now();
+        let cached = CachedCredentials::new(SharedCredentialsProvider::new(Silent), "environment and instance metadata");
+        let error = cached.get().await.expect_err("no answer");
+        assert!(began.elapsed() < Duration::from_secs(10));
+        assert_eq!(error.kind, ErrorKind::Denied);
+        assert!(
+            error.to_string().contains("environment and instance metadata") && error.to_string().contains("--no-sign-request"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -84,11 +84,7 @@ impl Complaint {
             (false, false) => format!("HTTP {} {}: {}", self.status, self.code, self.message.trim_end_matches('.')),
         };
         let remedy = self.remedy(kind, what);
-        StoreError::new(
-            kind,
-            format!("{what}: {}{said}", if remedy.is_empty() { String::new() } else { format!("{remedy} (") })
-                + if remedy.is_empty() { "" } else { ")" },
-        )
+        StoreError::new(kind, if remedy.is_empty() { format!("{what}: {said}") } else { format!("{what}: {remedy} ({said})") })
     }
 
     fn remedy(&self, kind: ErrorKind, what: &str) -> String {
@@ -118,6 +114,7 @@ impl Complaint {
             }
             (ErrorKind::Changed, _) => "is another version than the one listed",
             (ErrorKind::NotFound, _) => "does not exist",
+            (ErrorKind::Corrupt, "") => "the answer is not one of S3: check --endpoint-url",
             (ErrorKind::Throttled, _) => "the store asks for a slower pace",
             _ => "",
         };
@@ -139,8 +136,21 @@ fn visible(text: &str) -> String {
     text.chars().take(TEXT_MAX_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Why no answer came, from the transport's chain of errors.
-pub(super) fn transport_error(what: &str, endpoint: &str, error: &(dyn Error + 'static), connecting: bool) -> StoreError {
+/// An answer whose body could not be read or understood.
+pub(super) fn body_error(what: &str, status: u16, error: &(dyn Error + 'static)) -> StoreError {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<hyper::Error>() {
+            return StoreError::new(ErrorKind::Network, format!("{what}: body ended early: {}", visible(&error.to_string())));
+        }
+        cause = error.source();
+    }
+    Complaint { status, ..Complaint::default() }.into_error(what)
+}
+
+/// Why no answer came, from the transport's chain of errors (hyper's, or hyper's inside the SDK's).
+pub(super) fn transport_error(what: &str, endpoint: &str, error: &(dyn Error + 'static)) -> StoreError {
+    let mut connecting = false;
     let mut cause: &(dyn Error + 'static) = error;
     loop {
         if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
@@ -151,6 +161,7 @@ pub(super) fn transport_error(what: &str, endpoint: &str, error: &(dyn Error + '
                 ),
             );
         }
+        connecting |= cause.downcast_ref::<hyper_util::client::legacy::Error>().is_some_and(hyper_util::client::legacy::Error::is_connect);
         // An io::Error hides the TLS error it carries from `source()`.
         let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref).map(|e| e as &(dyn Error + 'static));
         match inner.or_else(|| cause.source()) {

@@ -81,6 +81,8 @@ impl Getter {
         if authority.as_str().contains('@') {
             return Err(refuse("contains a user name"));
         }
+        // None at all would wait for ever.
+        let connections = config.max_connections.clamp(1, Semaphore::MAX_PERMITS);
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -90,7 +92,7 @@ impl Getter {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .pool_max_idle_per_host(config.max_connections)
+            .pool_max_idle_per_host(connections)
             .build(connector);
         let mut settings = SigningSettings::default();
         settings.percent_encoding_mode = PercentEncodingMode::Single;
@@ -99,7 +101,7 @@ impl Getter {
         Ok(Self {
             client,
             bucket: config.bucket.clone(),
-            base: base.trim_end_matches('/').to_owned(),
+            base: base.to_owned(),
             host: host_header(&uri, authority),
             region: region.to_owned(),
             credentials,
@@ -107,7 +109,7 @@ impl Getter {
             settings,
             answer_timeout: config.connect_timeout + config.first_byte_timeout,
             idle_timeout: config.idle_timeout,
-            permits: Arc::new(Semaphore::new(config.max_connections)),
+            permits: Arc::new(Semaphore::new(connections)),
             stats,
             began: Instant::now(),
         })
@@ -153,7 +155,7 @@ impl Getter {
         self.stats.store.get.add(1);
         match tokio::time::timeout(self.answer_timeout, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(transport_error(what, &self.host, &error, error.is_connect())),
+            Ok(Err(error)) => Err(transport_error(what, &self.host, &error)),
             Err(_) => {
                 let seconds = self.answer_timeout.as_secs_f64();
                 Err(StoreError::new(ErrorKind::Timeout, format!("{what}: no answer from {} in {seconds} s", self.host)))
@@ -373,4 +375,4 @@ impl Reading {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -28,7 +28,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use self::connect::Parts;
 use self::credentials::Shared;
-use self::error::{Complaint, transport_error};
+use self::error::{Complaint, body_error, transport_error};
 use self::get::Getter;
 use crate::stats::Stats;
 use crate::store::{Body, Page, Store, StoreError};
@@ -183,7 +183,10 @@ impl S3Store {
     where
         E: std::error::Error + ProvideErrorMetadata + Send + Sync + 'static,
     {
-        let expired = |_: &()| StoreError::new(ErrorKind::Timeout, format!("{what}: no answer from {} in time", self.endpoint));
+        let late = || {
+            let text = format!("{what}: no answer from {} in time; check --endpoint-url and the network", self.endpoint);
+            StoreError::new(ErrorKind::Timeout, text)
+        };
         let error = match error {
             SdkError::ServiceError(service) => {
                 let region = service.raw().headers().get("x-amz-bucket-region").unwrap_or_default().to_owned();
@@ -200,17 +203,13 @@ impl S3Store {
                 }
                 return Refused { error, region: follow };
             }
-            SdkError::TimeoutError(_) => expired(&()),
+            SdkError::TimeoutError(_) => late(),
             SdkError::DispatchFailure(failure) => match failure.as_connector_error() {
-                Some(connector) if connector.is_timeout() => expired(&()),
-                Some(connector) => transport_error(what, &self.endpoint, connector, connector.is_io() || connector.is_other()),
-                None => transport_error(what, &self.endpoint, error, false),
+                Some(connector) if connector.is_timeout() => late(),
+                Some(connector) => transport_error(what, &self.endpoint, connector),
+                None => transport_error(what, &self.endpoint, error),
             },
-            SdkError::ResponseError(response) => {
-                let status = response.raw().status();
-                let text = format!("{what}: HTTP {status} with a body that is not S3's: check --endpoint-url");
-                StoreError::new(if status.is_server_error() { ErrorKind::Server } else { ErrorKind::Corrupt }, text)
-            }
+            SdkError::ResponseError(response) => body_error(what, response.raw().status().as_u16(), error),
             other => denied_or_invalid(what, other),
         };
         Refused { error, region: None }
@@ -274,3 +273,6 @@ impl Store for S3Store {
         self.getter.get(id, range).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use super::*;
 
 /// What the connection does after an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Then {
+pub(in crate::store::s3) enum Then {
     Keep,
     Close,
     Reset,
@@ -21,14 +21,14 @@ enum Then {
 
 /// A server that gives its answers in order, whatever is asked, over as many connections as are made.
 #[derive(Debug)]
-struct Scripted {
-    address: SocketAddr,
+pub(in crate::store::s3) struct Scripted {
+    pub(in crate::store::s3) address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
     connections: Arc<Mutex<u64>>,
 }
 
 impl Scripted {
-    async fn start(answers: Vec<(String, Then)>) -> Self {
+    pub(in crate::store::s3) async fn start(answers: Vec<(String, Then)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("bound");
         let (asked, connections) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
@@ -43,7 +43,7 @@ impl Scripted {
         Self { address, asked, connections }
     }
 
-    fn asked(&self) -> Vec<String> {
+    pub(in crate::store::s3) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("not poisoned").clone()
     }
 
@@ -91,7 +91,7 @@ fn id() -> ObjectId {
 }
 
 /// `HTTP/1.1` answer with this status line, headers and body; its length as given.
-fn answer(status: &str, headers: &str, length: usize, body: &str) -> String {
+pub(in crate::store::s3) fn answer(status: &str, headers: &str, length: usize, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
 }
 
@@ -323,4 +323,24 @@ async fn what_was_received_is_counted() {
     read(&getter, &id(), 2..6).await.expect_err("throttled");
     let store = &getter.stats.store;
     assert_eq!((store.get.get(), store.bytes.get(), store.throttled.get()), (2, 4, 1));
+}
+
+proptest::proptest! {
+    /// Escaped once, a key comes back as it was, and no character of it can end the path or need escaping again.
+    #[test]
+    fn any_key_survives_its_escaping(key in "\\PC{0,20}|[ -~]{0,20}|[\u{0}-\u{ff}]{0,20}") {
+        let escaped = utf8_percent_encode(&key, &ESCAPED).to_string();
+        proptest::prop_assert_eq!(percent_encoding::percent_decode_str(&escaped).decode_utf8().expect("UTF-8"), key);
+        proptest::prop_assert!(escaped.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~/%".contains(&b)), "{}", escaped);
+    }
+
+    /// A server's headers and bodies are anybody's: no text of them panics, and a range is never empty.
+    #[test]
+    fn no_header_or_body_panics(text in "(bytes )?[0-9]{0,21}-[0-9]{0,21}/[0-9*]{0,21}|\\PC{0,40}", body in proptest::collection::vec(0_u8.., 0..100)) {
+        if let Some((range, _)) = content_range(&text) {
+            proptest::prop_assert!(!range.is_empty());
+        }
+        let error = Complaint::new(500, &text, &[b"<Code>".as_slice(), &body].concat()).into_error("object");
+        proptest::prop_assert!(!error.to_string().contains('\n'));
+    }
 }
