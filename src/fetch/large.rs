@@ -18,8 +18,7 @@ use super::queue::Priority;
 use super::retry::Patience;
 use super::sequential::Sequential;
 use super::{Door, FetchError, lock};
-use crate::cache::CachedFile;
-use crate::cache::partial::{BLOCK_BYTES, PartialFile};
+use crate::cache::{BLOCK_BYTES, CacheError, CachedFile, PartialFile, Placement};
 use crate::store::StoreError;
 use crate::types::{ErrorKind, ObjectId, ObjectMeta, Outcome};
 
@@ -81,7 +80,7 @@ impl LargeObject {
             if let Some(file) = this.door.cache.open(&this.id, this.object.size) {
                 return Place::Whole(file);
             }
-            match PartialFile::create(&this.door.cache, &this.id, this.object.size) {
+            match PartialFile::create(&this.door.cache, &this.id, this.object.size, Placement::Unplanned) {
                 Ok(partial) => Place::Partial(Arc::new(partial)),
                 Err(_) => Place::Nowhere, // no tier, no room or a tier that failed (counted there): read straight from the store
             }
@@ -248,11 +247,15 @@ impl LargeReader {
             match large.look(&range) {
                 Step::ReadWhole(file) => {
                     self.note(Outcome::Retained);
-                    return self.copy(range, move |buf, at| file.read_exact_at(buf, at)).await;
+                    if let Some(bytes) = self.copy(&range, move |buf, at| file.read_exact_at(buf, at)).await? {
+                        return Ok(bytes);
+                    }
                 }
                 Step::ReadPartial(partial) => {
                     self.note(Outcome::Retained);
-                    return self.copy(range, move |buf, at| partial.read_exact_at(buf, at)).await;
+                    if let Some(bytes) = self.copy(&range, move |buf, at| partial.read_exact_at(buf, at)).await? {
+                        return Ok(bytes);
+                    }
                 }
                 Step::Direct => {
                     self.note(Outcome::Miss);
@@ -269,23 +272,23 @@ impl LargeReader {
         }
     }
 
-    async fn copy<F>(&self, range: Range<u64>, read: F) -> Result<Bytes, FetchError>
+    /// The bytes from the cache; `None` when the cache has lost them: the next look goes to the store.
+    async fn copy<F>(&self, range: &Range<u64>, read: F) -> Result<Option<Bytes>, FetchError>
     where
-        F: FnOnce(&mut [u8], u64) -> Result<(), crate::cache::CacheError> + Send + 'static,
+        F: FnOnce(&mut [u8], u64) -> Result<(), CacheError> + Send + 'static,
     {
-        let len = usize::try_from(range.end - range.start).expect("a READ is at most a few MiB");
+        let (len, offset) = (usize::try_from(range.end - range.start).expect("a READ is at most a few MiB"), range.start);
         let copied = self.shared.door.runtime.spawn_blocking(move || {
             let mut buf = vec![0; len];
-            read(&mut buf, range.start).map(|()| Bytes::from(buf))
+            read(&mut buf, offset).map(|()| Bytes::from(buf))
         });
         match copied.await {
-            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Ok(bytes)) => Ok(Some(bytes)),
             Ok(Err(error)) => {
-                // the cache lost it: what is kept is not to be trusted, the store has the bytes
                 tracing::warn!(%error, key = %self.shared.object.key, "a cached large object is unreadable, reading from the store");
                 self.shared.door.cache.retire(&self.shared.id);
                 lock(&self.shared.state).place = Place::Nowhere;
-                Err(FetchError::new(ErrorKind::Network, error.message))
+                Ok(None)
             }
             Err(_) => Err(FetchError::new(ErrorKind::Io, "a cache read panicked; please report it with the log")),
         }

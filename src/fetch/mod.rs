@@ -31,7 +31,8 @@ mod whole;
 
 use gate::{Gate, Ticket};
 use goodput::{Goodput, Rate};
-use large::{LargeObject, LargeReader};
+use large::LargeObject;
+pub use large::LargeReader;
 use pace::Pace;
 use queue::Priority;
 

@@ -37,7 +37,7 @@ pub use read::ReadAnswer;
 use crate::dataset::Manifest;
 use crate::fetch::Door;
 use crate::stats::Stats;
-use crate::types::ReadEvent;
+use crate::types::{FileIndex, ObjectMeta, ReadEvent};
 
 /// What happens when an object is another version than the listing said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -153,6 +153,12 @@ impl BeladyFs {
     #[must_use]
     pub const fn stats(&self) -> &Arc<Stats> {
         &self.accounts.stats
+    }
+
+    /// The version of a file that an open gets now.
+    #[must_use]
+    pub fn object(&self, file: FileIndex) -> ObjectMeta {
+        self.versions.current(file)
     }
 
     /// Files open now.

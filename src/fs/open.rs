@@ -215,7 +215,7 @@ impl BeladyFs {
             Found::Large(object) => {
                 let reader = self.door.open_large(&object);
                 let held = reader.complete();
-                let outcome = held.as_ref().map(|_| reader.outcome());
+                let outcome = held.as_ref().and_then(|_| reader.outcome());
                 (OpenObject::new(file, object, Some(reader), held), outcome)
             }
         };

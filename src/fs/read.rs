@@ -14,7 +14,7 @@ use super::handle::{Content, Handle, OpenObject};
 use super::{BeladyFs, OnChange};
 use crate::cache::{CacheError, CachedFile};
 use crate::fetch::FetchError;
-use crate::types::ErrorKind;
+use crate::types::{ErrorKind, Outcome};
 
 /// Takes the answer of a read. Dropping it unanswered must mean `EIO`.
 pub trait ReadAnswer: Send + 'static {
@@ -124,7 +124,7 @@ impl BeladyFs {
                     drop(waiting);
                     let bytes = read.map_err(|error| self.failed_fetch(open, &error))?;
                     if open.tell_once() {
-                        self.accounts.opened(open.file, process, reader.outcome(), open.object.size);
+                        self.accounts.opened(open.file, process, reader.outcome().unwrap_or(Outcome::Miss), open.object.size);
                     }
                     if bytes.len() != span.len as usize {
                         tracing::error!("{}: {} bytes came where {} were asked for", open.object.key, bytes.len(), span.len);
