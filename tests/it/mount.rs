@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -539,6 +540,40 @@ fn pages_are_kept_from_open_to_open_until_the_inode_is_forgotten() {
         assert!(invalidator.inval(fs::metadata(mount.path(key)).unwrap().ino()));
         while reads.get() == cold {
             assert!(mount.read(key).unwrap() == mount.bucket.body(key)); // until the thread has passed it on
+        }
+    });
+}
+
+#[test]
+fn files_that_are_retired_and_forgotten_while_they_are_read_stay_whole() {
+    with_deadline(|| {
+        for (name, setup) in setups() {
+            let mount = TestMount::with(dataset(), setup);
+            let objects = mount.bucket.listing();
+            let reading = AtomicUsize::new(6);
+            thread::scope(|scope| {
+                for first in 0..6 {
+                    let (mount, objects, reading) = (&mount, &objects, &reading);
+                    scope.spawn(move || {
+                        for n in 0..200 {
+                            let key = &*objects[(first * 13 + n * 7) % objects.len()].key;
+                            assert!(mount.read(key).unwrap() == mount.bucket.body(key), "{name}: {key}");
+                        }
+                        reading.fetch_sub(1, SeqCst);
+                    });
+                }
+                let invalidator = mount.mounted.invalidator();
+                let inodes: Vec<_> = objects.iter().map(|object| fs::metadata(mount.path(&object.key)).unwrap().ino()).collect();
+                for n in (0..objects.len()).cycle() {
+                    if reading.load(SeqCst) == 0 {
+                        break;
+                    }
+                    mount.door.forget(&objects[n].version());
+                    invalidator.inval(inodes[n]);
+                    thread::yield_now();
+                }
+            });
+            assert_eq!(mount.stats.reads.errors.get(), 0, "{name}");
         }
     });
 }

@@ -39,6 +39,7 @@ impl Default for Setup {
 /// The mount, its parts, and the runtime that they run on.
 pub(crate) struct TestMount {
     pub(crate) bucket: Arc<Bucket>,
+    pub(crate) door: Arc<Door>,
     pub(crate) fs: Arc<BeladyFs>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) mounted: Mounted,
@@ -71,7 +72,7 @@ impl TestMount {
             assert!(!setup.control_panics, "as the test asked for");
             format!("this is {}\n", file.name()).into_bytes()
         }));
-        let fs = BeladyFs::new(setup.fs, manifest, door, Some(sender), Arc::clone(&stats), control, runtime.handle().clone());
+        let fs = BeladyFs::new(setup.fs, manifest, Arc::clone(&door), Some(sender), Arc::clone(&stats), control, runtime.handle().clone());
         let directory = tempfile::tempdir().unwrap();
         let config = MountConfig {
             mountpoint: directory.path().to_owned(),
@@ -82,7 +83,7 @@ impl TestMount {
             disable: setup.disable,
         };
         let mounted = mount(&fs, config).unwrap();
-        Self { bucket, fs, stats, mounted, events, directory, runtime }
+        Self { bucket, door, fs, stats, mounted, events, directory, runtime }
     }
 
     pub(crate) fn root(&self) -> &Path {
