@@ -57,6 +57,7 @@ pub struct PartialFile {
     size: u64,
     serial: u64,
     standing: Standing,
+    origin: Origin,
     store: Store,
     /// Held over slow work (making room, completing), one at a time; taken before `state`, which is held for lines only.
     slow: Mutex<()>,
@@ -103,6 +104,7 @@ impl PartialFile {
             size,
             serial,
             standing,
+            origin: Origin::Demanded,
             store,
             slow: Mutex::default(),
             state: Mutex::new(state),
@@ -111,6 +113,13 @@ impl PartialFile {
             file.set_len(size).map_err(failed)?;
         }
         Ok(partial)
+    }
+
+    /// The file is fetched ahead of its use: once complete, its first open will be told so.
+    #[must_use]
+    pub fn fetched_ahead(mut self) -> Self {
+        self.origin = Origin::FetchedAhead;
+        self
     }
 
     fn slow(&self) -> MutexGuard<'_, ()> {
@@ -330,7 +339,7 @@ impl PartialFile {
         let heap = matches!(data, Data::Heap(_));
         let file = self.shared.wrap(self.size, &self.tier, data, &room);
         let stored = Stored { serial: self.serial, room, heap: heap.then(|| Arc::clone(&file)), verified: true };
-        self.shared.publish(self.hash, Entry::new(self.size, number, charge, self.standing, Origin::Demanded, stored), &file);
+        self.shared.publish(self.hash, Entry::new(self.size, number, charge, self.standing, self.origin, stored), &file);
         self.state().done = Some(Arc::clone(&file));
         Ok(file)
     }
