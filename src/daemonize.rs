@@ -100,7 +100,7 @@ impl Ready {
     }
 }
 
-/// Starts this program again, with `args`, in the background, and waits for its word. `Ok` is the line to print.
+/// Starts this program again in the background, with `args` (the first is the subcommand), and waits for its word. `Ok` is the line to print.
 ///
 /// # Errors
 /// The child's error, or how it died.
@@ -108,8 +108,11 @@ pub fn start(args: impl IntoIterator<Item = OsString>) -> Result<String, String>
     let cannot = |error: io::Error| format!("cannot start in the background ({error}): use --foreground");
     let (ours, theirs) = UnixStream::pair().map_err(cannot)?;
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
+    let mut args = args.into_iter();
     let mut command = Command::new(program);
-    command.args(args).arg(CHILD_FLAG).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).stderr(Stdio::null());
+    // The flag stands before the rest: after a `--` it would be a name.
+    command.args(args.next()).arg(CHILD_FLAG).args(args);
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(cannot)?;
     drop(command); // and with it our copy of the child's end: its death is our end of file
     match listen(BufReader::new(ours)) {

@@ -5,7 +5,10 @@ mod support;
 
 mod bad_input;
 mod cache;
+mod configs;
+mod front;
 mod golden;
+mod layering;
 mod mount;
 mod promises;
 mod server;
