@@ -204,25 +204,18 @@ async fn show(options: &DemoOptions) -> Result<Report, DemoError> {
         plain = plain_rows(options, &scene) => plain?,
         _ = &mut stopped => return Err(DemoError::Interrupted),
     };
-    let mount = tokio::select! {
-        mount = start_mount(options, &scene) => mount?,
-        _ = &mut stopped => return Err(DemoError::Interrupted),
-    };
+    let mut mount = start_mount(options, &scene)?;
     let report = tokio::select! {
-        report = read_epochs(options, &scene, &mount, plain) => Some(report),
-        _ = &mut stopped => None,
+        report = async { mount.ready().await?; read_epochs(options, &scene, &mount, plain).await } => report,
+        _ = &mut stopped => Err(DemoError::Interrupted),
     };
     let report = match report {
-        Some(Ok(report)) => report,
-        Some(Err(error)) => {
-            // What the mount has to say of it is worth more than that it then ended well.
-            let said = mount.log_tail();
+        Ok(report) => report,
+        Err(error) => {
+            let error = with_log(error, &mount);
+            // What went wrong is worth more than how the mount then ended.
             let _ended = mount.end().await;
-            return Err(DemoError::Mount(format!("{error}{said}")));
-        }
-        None => {
-            let _ended = mount.end().await;
-            return Err(DemoError::Interrupted);
+            return Err(error);
         }
     };
     let text = if options.json { report.to_json() } else { report.to_string() };
@@ -234,6 +227,14 @@ async fn show(options: &DemoOptions) -> Result<Report, DemoError> {
     }
     mount.end().await?;
     Ok(report)
+}
+
+/// A failed read, with what the mount has to say of it.
+fn with_log(error: DemoError, mount: &Mount) -> DemoError {
+    match error {
+        DemoError::Io(_) | DemoError::Stats(_) => DemoError::Mount(format!("{error}{}", mount.log_tail())),
+        other => other,
+    }
 }
 
 fn say(text: &str) {
@@ -278,7 +279,7 @@ async fn plain_rows(options: &DemoOptions, scene: &Scene) -> Result<Vec<PlainRow
     Ok(rows)
 }
 
-async fn start_mount(options: &DemoOptions, scene: &Scene) -> Result<Mount, DemoError> {
+fn start_mount(options: &DemoOptions, scene: &Scene) -> Result<Mount, DemoError> {
     let executable = match &options.executable {
         Some(path) => path.clone(),
         None => std::env::current_exe()?,
@@ -302,7 +303,7 @@ async fn start_mount(options: &DemoOptions, scene: &Scene) -> Result<Mount, Demo
     .into();
     say(&format!("mounting s3://{}/ with {} of memory", scene.server.bucket(), ByteSize(scene.cache_bytes)));
     scene.server.reset_counters();
-    Mount::start(&executable, &format!("s3://{}/", scene.server.bucket()), &arguments).await
+    Mount::start(&executable, &format!("s3://{}/", scene.server.bucket()), &arguments)
 }
 
 async fn read_epochs(options: &DemoOptions, scene: &Scene, mount: &Mount, plain: Vec<PlainRow>) -> Result<Report, DemoError> {

@@ -157,6 +157,15 @@ impl Report {
             let accesses = &last.accesses;
             verdict.push(format!("{} of its {} reads had to wait for the store", accesses.late + accesses.miss, accesses.total()));
         }
+        // Without this, reads that the kernel's page cache answered would pass for the mount's.
+        for row in self.epochs.iter().filter(|row| row.accesses.total() != row.speed.files) {
+            verdict.push(format!(
+                "in epoch {} the mount accounts for {} of {} reads: the others did not pass through it, or its counters are behind",
+                row.epoch,
+                row.accesses.total(),
+                row.speed.files,
+            ));
+        }
         verdict.push(format!("{} files compared byte for byte with what the store holds: all equal", self.compared_files));
         verdict
     }
@@ -290,6 +299,18 @@ mod tests {
         assert!(verdict[0].contains("0.90 x the rate of 64") && verdict[0].contains("20.0 x"), "{}", verdict[0]);
         assert!(verdict[1].contains("48.0 %") && verdict[1].contains("50.0 %"), "{}", verdict[1]);
         assert!(verdict[2].starts_with("3 of its 100 reads"), "{}", verdict[2]);
+        assert_eq!(verdict.len(), 4, "{verdict:?}");
+    }
+
+    #[test]
+    fn reads_that_did_not_pass_through_the_mount_are_told() {
+        let mut report = report();
+        report.epochs[1].accesses.retained -= 7;
+        assert!(
+            report.judge().iter().any(|line| line.contains("in epoch 1 the mount accounts for 93 of 100 reads")),
+            "{:?}",
+            report.judge()
+        );
     }
 
     #[test]
