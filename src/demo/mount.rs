@@ -51,6 +51,11 @@ fn runs(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
+/// Whether an environment variable says something to the mount or to the store's client.
+fn is_setting(name: &str) -> bool {
+    name.starts_with("BELADY_") || name.starts_with("AWS_")
+}
+
 /// A directory of the demo's own, removed with everything in it.
 #[derive(Debug)]
 struct Directory(PathBuf);
@@ -88,7 +93,13 @@ impl Mount {
         let (point, log) = (directory.0.join("data"), directory.0.join("mount.log"));
         std::fs::create_dir(&point)?;
         let output = File::create(&log)?;
-        let child = Command::new(executable)
+        let mut command = Command::new(executable);
+        // Settings and credentials of the user are not the demo's: only their names are looked at, to keep them from the child.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(&name.to_string_lossy())) {
+            command.env_remove(name);
+        }
+        let child = command
+            .env("AWS_EC2_METADATA_DISABLED", "true")
             .arg("mount")
             .arg(url)
             .arg(&point)
