@@ -187,7 +187,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, speed: &Speed, cells: [&str; 6], 
     let [retained, in_time, late, miss, kept, possible] = cells;
     let (files, rate, bytes) = (speed.files_per_second, speed.bytes_per_second / 1e6, bytes as f64 / 1e6);
     let cpu = cpu.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
-    write!(f, "{name:<30}{files:>9.0}{rate:>8.1}{retained:>10}{in_time:>9}{late:>6}{miss:>6}")?;
+    write!(f, "{name:<36}{files:>9.0}{rate:>8.1}{retained:>10}{in_time:>9}{late:>6}{miss:>6}")?;
     writeln!(f, "{kept:>9}{possible:>12}{gets:>7}{bytes:>10.1}{cpu:>8}")
 }
 
@@ -208,7 +208,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{:<30}{:>9}{:>8}{:>10}{:>9}{:>6}{:>6}{:>9}{:>12}{:>7}{:>10}{:>8}",
+            "{:<36}{:>9}{:>8}{:>10}{:>9}{:>6}{:>6}{:>9}{:>12}{:>7}{:>10}{:>8}",
             "", "files/s", "MB/s", "retained", "in time", "late", "miss", "kept", "(possible)", "GETs", "store MB", "CPU ms"
         )?;
         for row in &self.plain {
