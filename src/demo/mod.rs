@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 use self::dataset::{Dataset, DatasetSpec, Entry};
@@ -145,6 +145,10 @@ pub fn run(options: DemoOptions) -> Result<Report, DemoError> {
 /// When the port is taken.
 pub fn serve_only(options: DemoOptions) -> Result<(), DemoError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let interrupts = {
+        let _inside = runtime.enter();
+        Interrupts::catch()?
+    };
     let dataset = options.dataset();
     let server = options.server(&dataset)?;
     writeln!(
@@ -155,7 +159,7 @@ pub fn serve_only(options: DemoOptions) -> Result<(), DemoError> {
         server.bucket(),
         server.url(),
     )?;
-    runtime.block_on(interrupted())?;
+    runtime.block_on(interrupts.first());
     let counters = server.counters();
     writeln!(
         io::stdout(),
@@ -175,14 +179,29 @@ fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Returns with the first SIGINT or SIGTERM.
-async fn interrupted() -> io::Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// SIGINT, SIGTERM and SIGHUP, caught from when it is made.
+struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+    /// The terminal is gone.
+    hangup: Signal,
+}
+
+impl Interrupts {
+    /// Needs the runtime around it.
+    fn catch() -> io::Result<Self> {
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate, hangup: signal(SignalKind::hangup())? })
     }
-    Ok(())
+
+    /// Returns with the first of them.
+    async fn first(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
 }
 
 /// Everything that is fixed before the mount starts.
@@ -196,33 +215,26 @@ struct Scene {
 }
 
 async fn show(options: &DemoOptions) -> Result<Report, DemoError> {
-    let scene = prepare(options)?;
-    // Signals are caught from here on: whatever is running is dropped, and cleans up.
-    let stopped = interrupted();
+    // From here on a signal ends what is running by dropping it, and what is dropped cleans up.
+    let stopped = Interrupts::catch()?.first();
     tokio::pin!(stopped);
+    let scene = prepare(options)?;
     let plain = tokio::select! {
         plain = plain_rows(options, &scene) => plain?,
-        _ = &mut stopped => return Err(DemoError::Interrupted),
+        () = &mut stopped => return Err(DemoError::Interrupted),
     };
-    let mount = tokio::select! {
-        mount = start_mount(options, &scene) => mount?,
-        _ = &mut stopped => return Err(DemoError::Interrupted),
-    };
+    let mut mount = start_mount(options, &scene)?;
     let report = tokio::select! {
-        report = read_epochs(options, &scene, &mount, plain) => Some(report),
-        _ = &mut stopped => None,
+        report = async { mount.ready().await?; read_epochs(options, &scene, &mount, plain).await } => report,
+        () = &mut stopped => Err(DemoError::Interrupted),
     };
     let report = match report {
-        Some(Ok(report)) => report,
-        Some(Err(error)) => {
-            // What the mount has to say of it is worth more than that it then ended well.
-            let said = mount.log_tail();
+        Ok(report) => report,
+        Err(error) => {
+            let error = with_log(error, &mount);
+            // What went wrong is worth more than how the mount then ended.
             let _ended = mount.end().await;
-            return Err(DemoError::Mount(format!("{error}{said}")));
-        }
-        None => {
-            let _ended = mount.end().await;
-            return Err(DemoError::Interrupted);
+            return Err(error);
         }
     };
     let text = if options.json { report.to_json() } else { report.to_string() };
@@ -230,10 +242,18 @@ async fn show(options: &DemoOptions) -> Result<Report, DemoError> {
     if options.keep {
         let (url, point) = (scene.server.url(), mount.point().display());
         say(&format!("the store stays at {url}, mounted on {point} (try: belady stats {point}); Ctrl-C ends both"));
-        stopped.await?;
+        stopped.await;
     }
     mount.end().await?;
     Ok(report)
+}
+
+/// A failed read, with what the mount has to say of it.
+fn with_log(error: DemoError, mount: &Mount) -> DemoError {
+    match error {
+        DemoError::Io(_) | DemoError::Stats(_) => DemoError::Mount(format!("{error}{}", mount.log_tail())),
+        other => other,
+    }
 }
 
 fn say(text: &str) {
@@ -278,7 +298,7 @@ async fn plain_rows(options: &DemoOptions, scene: &Scene) -> Result<Vec<PlainRow
     Ok(rows)
 }
 
-async fn start_mount(options: &DemoOptions, scene: &Scene) -> Result<Mount, DemoError> {
+fn start_mount(options: &DemoOptions, scene: &Scene) -> Result<Mount, DemoError> {
     let executable = match &options.executable {
         Some(path) => path.clone(),
         None => std::env::current_exe()?,
@@ -302,7 +322,7 @@ async fn start_mount(options: &DemoOptions, scene: &Scene) -> Result<Mount, Demo
     .into();
     say(&format!("mounting s3://{}/ with {} of memory", scene.server.bucket(), ByteSize(scene.cache_bytes)));
     scene.server.reset_counters();
-    Mount::start(&executable, &format!("s3://{}/", scene.server.bucket()), &arguments).await
+    Mount::start(&executable, &format!("s3://{}/", scene.server.bucket()), &arguments)
 }
 
 async fn read_epochs(options: &DemoOptions, scene: &Scene, mount: &Mount, plain: Vec<PlainRow>) -> Result<Report, DemoError> {

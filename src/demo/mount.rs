@@ -51,14 +51,19 @@ fn runs(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
+/// Whether an environment variable says something to the mount or to the store's client.
+fn is_setting(name: &str) -> bool {
+    name.starts_with("BELADY_") || name.starts_with("AWS_")
+}
+
 /// A directory of the demo's own, removed with everything in it.
 #[derive(Debug)]
 struct Directory(PathBuf);
 
 impl Directory {
-    fn create() -> io::Result<Self> {
+    fn create() -> Result<Self, DemoError> {
         let path = std::env::temp_dir().join(format!("belady-demo-{}", std::process::id()));
-        std::fs::create_dir(&path)?;
+        std::fs::create_dir(&path).map_err(|error| DemoError::Mount(format!("{} cannot be created: {error}", path.display())))?;
         Ok(Self(path))
     }
 }
@@ -82,13 +87,19 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// Starts `executable mount URL DIR ARGUMENTS` and waits until the kernel shows the mount.
-    pub(super) async fn start(executable: &Path, url: &str, arguments: &[String]) -> Result<Self, DemoError> {
+    /// Starts `executable mount URL DIR ARGUMENTS`; [`Self::ready`] waits for it.
+    pub(super) fn start(executable: &Path, url: &str, arguments: &[String]) -> Result<Self, DemoError> {
         let directory = Directory::create()?;
         let (point, log) = (directory.0.join("data"), directory.0.join("mount.log"));
         std::fs::create_dir(&point)?;
         let output = File::create(&log)?;
-        let child = Command::new(executable)
+        let mut command = Command::new(executable);
+        // Settings and credentials of the user are not the demo's: only their names are looked at, to keep them from the child.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(&name.to_string_lossy())) {
+            command.env_remove(name);
+        }
+        let child = command
+            .env("AWS_EC2_METADATA_DISABLED", "true")
             .arg("mount")
             .arg(url)
             .arg(&point)
@@ -100,18 +111,22 @@ impl Mount {
             .process_group(0)
             .spawn()
             .map_err(|error| DemoError::Mount(format!("{} cannot be started: {error}", executable.display())))?;
-        let mut mount = Self { child, point, log, directory };
+        Ok(Self { child, point, log, directory })
+    }
+
+    /// Waits until the kernel shows the mount.
+    pub(super) async fn ready(&mut self) -> Result<(), DemoError> {
         let until = Instant::now() + MOUNT_LIMIT;
-        while !is_mounted(&mount.point) {
-            if let Some(status) = mount.child.try_wait()? {
-                return Err(DemoError::Mount(format!("the mount ended at once ({status}){}", mount.log_tail())));
+        while !is_mounted(&self.point) {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(DemoError::Mount(format!("the mount ended at once ({status}){}", self.log_tail())));
             }
             if Instant::now() > until {
-                return Err(DemoError::Mount(format!("not mounted after {} s{}", MOUNT_LIMIT.as_secs(), mount.log_tail())));
+                return Err(DemoError::Mount(format!("not mounted after {} s{}", MOUNT_LIMIT.as_secs(), self.log_tail())));
             }
             sleep(LOOK).await;
         }
-        Ok(mount)
+        Ok(())
     }
 
     pub(super) fn point(&self) -> &Path {
@@ -203,10 +218,12 @@ mod tests {
     async fn a_mount_that_fails_says_why_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let program = program(directory.path(), "echo \"bucket $2 is not there\" >&2; exit 3");
-        let error = Mount::start(&program, "s3://x/", &[]).await.unwrap_err().to_string();
+        let mut mount = Mount::start(&program, "s3://x/", &[]).unwrap();
+        let error = mount.ready().await.unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.contains("bucket s3://x/ is not there"), "{error}");
+        drop(mount);
         assert!(!std::env::temp_dir().join(format!("belady-demo-{}", std::process::id())).exists());
-        let error = Mount::start(Path::new("/nonexistent/belady"), "s3://x/", &[]).await.unwrap_err().to_string();
+        let error = Mount::start(Path::new("/nonexistent/belady"), "s3://x/", &[]).unwrap_err().to_string();
         assert!(error.contains("/nonexistent/belady cannot be started"), "{error}");
     }
 }

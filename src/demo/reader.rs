@@ -181,13 +181,19 @@ fn one_thread(reading: &Reading, thread: usize, cursor: &AtomicUsize, stop: &Ato
             Compare::Every(n) => place.is_multiple_of(n.max(1)),
         };
         if buffer.len() as u64 != entry.content.size() || (compared && !entry.content.matches(&buffer)) {
-            let (got, wanted) = (buffer.len(), entry.content.size());
-            let text = format!("{} is not what the store holds: {got} bytes read, {wanted} expected", path.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            return Err(differs(&path, entry, &buffer));
         }
     }
     part.cpu = super::process::thread_cpu();
     Ok(part)
+}
+
+fn differs(path: &Path, entry: &Entry, got: &[u8]) -> io::Error {
+    let wanted = entry.content.to_bytes();
+    let common = got.iter().zip(&wanted).take_while(|(got, wanted)| got == wanted).count();
+    let (path, got, wanted) = (path.display(), got.len(), wanted.len());
+    let text = format!("{path} is not what the store holds: {got} bytes read, {wanted} expected, the first {common} of them equal");
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 /// Open, fstat, read, close: what `open(path, "rb").read()` does.

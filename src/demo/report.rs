@@ -157,25 +157,44 @@ impl Report {
             let accesses = &last.accesses;
             verdict.push(format!("{} of its {} reads had to wait for the store", accesses.late + accesses.miss, accesses.total()));
         }
+        // Without this, reads that the kernel's page cache answered would pass for the mount's.
+        for row in self.epochs.iter().filter(|row| row.accesses.total() != row.speed.files) {
+            verdict.push(format!(
+                "in epoch {} the mount accounts for {} of {} reads: the others did not pass through it, or its counters are behind",
+                row.epoch,
+                row.accesses.total(),
+                row.speed.files,
+            ));
+        }
         verdict.push(format!("{} files compared byte for byte with what the store holds: all equal", self.compared_files));
         verdict
     }
 }
 
 const LEGEND: &str = "\
-retained: its bytes were kept since an earlier epoch (possible: what the best possible cache of this size keeps)
+retained: the file's bytes were here since an earlier epoch
 in time:  fetched ahead of its use, complete before it was asked for; the reader did not wait
 late:     still on its way when it was asked for; the reader waited for the rest of it
 miss:     fetched because it was asked for; the reader waited for all of it
-store:    what the store itself counted; it includes what was fetched ahead for the next epoch
+kept:     retained, as part of all bytes (possible: what the best possible cache of this size keeps)
+GETs, MB: what the store itself counted; they include what was fetched ahead for the next epoch
 CPU:      of the mount's process (for plain GETs: of the client), milliseconds per file
 ";
+
+/// One line of the table; `cells` are its middle.
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn row(f: &mut fmt::Formatter<'_>, name: &str, speed: &Speed, cells: [&str; 6], gets: u64, bytes: u64, cpu: Option<f64>) -> fmt::Result {
+    let [retained, in_time, late, miss, kept, possible] = cells;
+    let (files, rate, bytes) = (speed.files_per_second, speed.bytes_per_second / 1e6, bytes as f64 / 1e6);
+    let cpu = cpu.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+    write!(f, "{name:<36}{files:>9.0}{rate:>8.1}{retained:>10}{in_time:>9}{late:>6}{miss:>6}")?;
+    writeln!(f, "{kept:>9}{possible:>12}{gets:>7}{bytes:>10.1}{cpu:>8}")
+}
 
 impl fmt::Display for Report {
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
-        let milliseconds = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
         writeln!(
             f,
             "{} files, {:.1} MB, read whole by {} threads in the order of {}\nstore: first byte after {} ms; cache: {:.1} MB ({:.0} % of the files' bytes)\n",
@@ -189,36 +208,22 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{:<30}{:>9}{:>8}{:>10}{:>11}{:>9}{:>7}{:>7}{:>12}{:>10}{:>8}",
-            "", "files/s", "MB/s", "retained", "(possible)", "in time", "late", "miss", "store GETs", "store MB", "CPU ms"
+            "{:<36}{:>9}{:>8}{:>10}{:>9}{:>6}{:>6}{:>9}{:>12}{:>7}{:>10}{:>8}",
+            "", "files/s", "MB/s", "retained", "in time", "late", "miss", "kept", "(possible)", "GETs", "store MB", "CPU ms"
         )?;
         for row in &self.plain {
             let part = if row.speed.files < self.files { format!(" ({} files)", row.speed.files) } else { String::new() };
-            let name = match row.connections {
-                1 => format!("plain GETs, 1 by 1{part}"),
-                many => format!("plain GETs, {many} at a time"),
-            };
-            let (rate, speed) = (row.speed.files_per_second, megabytes(row.speed.bytes_per_second as u64));
-            let cpu = milliseconds(row.cpu_ms_per_file);
-            let (gets, bytes) = (row.speed.files, megabytes(row.speed.bytes));
-            writeln!(f, "{name:<30}{rate:>9.0}{speed:>8.1}{:>44}{gets:>12}{bytes:>10.1}{cpu:>8}", "")?;
+            let name = format!("plain GETs, {} at a time{part}", row.connections);
+            self::row(f, &name, &row.speed, [""; 6], row.speed.files, row.speed.bytes, row.cpu_ms_per_file)?;
         }
         for row in &self.epochs {
             let name = if row.epoch == 0 { "mount, epoch 0 (cold)".to_owned() } else { format!("mount, epoch {}", row.epoch) };
+            let found = &row.accesses;
+            let counts = [found.retained, found.in_time, found.late, found.miss].map(|count| count.to_string());
+            let kept = format!("{:.1} %", row.retained_rate * 100.0);
             let bound = row.bound_retained_rate.map_or_else(|| "-".to_owned(), |bound| format!("{:.1} %", bound * 100.0));
-            writeln!(
-                f,
-                "{name:<30}{:>9.0}{:>8.1}{:>8.1} %{bound:>11}{:>9}{:>7}{:>7}{:>12}{:>10.1}{:>8}",
-                row.speed.files_per_second,
-                row.speed.bytes_per_second / 1e6,
-                row.retained_rate * 100.0,
-                row.accesses.in_time,
-                row.accesses.late,
-                row.accesses.miss,
-                row.store_get,
-                megabytes(row.store_bytes),
-                milliseconds(row.cpu_ms_per_file),
-            )?;
+            let cells = [&counts[0], &counts[1], &counts[2], &counts[3], &kept, &bound].map(String::as_str);
+            self::row(f, &name, &row.speed, cells, row.store_get, row.store_bytes, row.cpu_ms_per_file)?;
         }
         write!(f, "\n{LEGEND}")?;
         for line in &self.verdict {
@@ -290,6 +295,18 @@ mod tests {
         assert!(verdict[0].contains("0.90 x the rate of 64") && verdict[0].contains("20.0 x"), "{}", verdict[0]);
         assert!(verdict[1].contains("48.0 %") && verdict[1].contains("50.0 %"), "{}", verdict[1]);
         assert!(verdict[2].starts_with("3 of its 100 reads"), "{}", verdict[2]);
+        assert_eq!(verdict.len(), 4, "{verdict:?}");
+    }
+
+    #[test]
+    fn reads_that_did_not_pass_through_the_mount_are_told() {
+        let mut report = report();
+        report.epochs[1].accesses.retained -= 7;
+        assert!(
+            report.judge().iter().any(|line| line.contains("in epoch 1 the mount accounts for 93 of 100 reads")),
+            "{:?}",
+            report.judge()
+        );
     }
 
     #[test]
@@ -299,9 +316,14 @@ mod tests {
         let width = table[0].len();
         assert!(table.iter().all(|line| line.len() == width), "{text}");
         assert!(table[0].ends_with("CPU ms") && table[3].contains("epoch 0 (cold)"), "{text}");
-        for (word, row, value) in
-            [("files/s", 1, "45"), ("MB/s", 2, "11.0"), ("(possible)", 4, "50.0 %"), ("late", 3, "2"), ("store GETs", 4, "100")]
-        {
+        for (word, row, value) in [
+            ("files/s", 1, "45"),
+            ("MB/s", 2, "11.0"),
+            ("(possible)", 4, "50.0 %"),
+            ("late", 3, "2"),
+            ("GETs", 4, "100"),
+            ("retained", 4, "48"),
+        ] {
             let end = table[0].find(word).unwrap() + word.len();
             assert!(table[row][..end].ends_with(value), "{word}:\n{text}");
         }

@@ -423,3 +423,13 @@ async fn requests_can_be_looked_at_afterwards() {
     tokio::task::yield_now().await;
     assert!(TcpStream::connect(address).await.is_err());
 }
+
+#[tokio::test]
+async fn a_taken_port_is_an_error_in_async_code_too() {
+    let (server, _) = started();
+    let config = || ServerConfig { port: server.address().port(), ..ServerConfig::default() };
+    assert_eq!(Server::start(config()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    assert_eq!(Server::start_with_threads(config(), 1).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    let own_threads = Server::start_with_threads(ServerConfig::default(), 1).unwrap();
+    TcpStream::connect(own_threads.address()).await.unwrap();
+}

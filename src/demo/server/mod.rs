@@ -163,7 +163,8 @@ impl Server {
     /// When there is no runtime, or the port is taken.
     pub fn start(config: ServerConfig) -> io::Result<Self> {
         let handle = Handle::try_current().map_err(io::Error::other)?;
-        Self::start_on(config, &handle)
+        let listener = bind(config.port)?;
+        Self::start_on(config, listener, &handle)
     }
 
     /// Starts it on threads of its own: for callers without a runtime, and so that its work is not the caller's.
@@ -171,15 +172,22 @@ impl Server {
     /// # Errors
     /// When threads cannot be had, or the port is taken.
     pub fn start_with_threads(config: ServerConfig, threads: usize) -> io::Result<Self> {
+        // First what can fail: a runtime cannot be dropped in an async caller.
+        let listener = bind(config.port)?;
         let runtime = Builder::new_multi_thread().worker_threads(threads.max(1)).thread_name("s3-server").enable_all().build()?;
-        let mut server = Self::start_on(config, runtime.handle())?;
-        server.runtime = Some(runtime);
-        Ok(server)
+        match Self::start_on(config, listener, runtime.handle()) {
+            Ok(mut server) => {
+                server.runtime = Some(runtime);
+                Ok(server)
+            }
+            Err(error) => {
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
     }
 
-    fn start_on(config: ServerConfig, handle: &Handle) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port))?;
-        listener.set_nonblocking(true)?;
+    fn start_on(config: ServerConfig, listener: TcpListener, handle: &Handle) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             config,
@@ -327,6 +335,12 @@ impl Drop for Server {
             runtime.shutdown_background();
         }
     }
+}
+
+fn bind(port: u16) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// Accepts until aborted; the connections end with it.
