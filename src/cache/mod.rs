@@ -1,11 +1,47 @@
-//! The cache: tiers of complete, exact-length files, each tier a place with a byte budget. Skeleton.
+//! The cache: an ordered list of tiers, each a place with a byte budget for complete, exact-length files, one per object version.
+//!
+//! It promises: a file is visible only when complete; its bytes are counted from before the first is written until it is unlinked and its last
+//! holder is gone, and never exceed the tier's budget; what is damaged or missing is a miss and a counter, never a reader's error; planned files
+//! are evicted by nobody but the planner; files on disks survive restarts, and their checksum is looked at once per life before their first use.
+//!
+//! It does not fetch, does not decide what to plan, and does not wait: what touches a disk says so ("blocking"). Reading order: hash, budget,
+//! ageing, index (what is kept, pure); memory, disk, health, tier (where); file, handles, shared, reserve, writer, partial, recover, janitor.
 
-use std::os::fd::BorrowedFd;
+use std::io;
 use std::sync::Arc;
-
-use bytes::Bytes;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::types::{ErrorKind, ObjectId};
+
+mod ageing;
+mod budget;
+mod build;
+mod disk;
+mod file;
+mod handles;
+mod hash;
+mod health;
+mod index;
+mod janitor;
+mod memory;
+mod partial;
+mod recover;
+mod reserve;
+mod shared;
+mod tier;
+mod writer;
+
+pub use build::{CacheConfig, DiskTier, TRANSIENT_BYTES, tier_counters};
+pub use file::CachedFile;
+pub use hash::{FileHash, hash_of};
+pub use index::FirstUse;
+pub use partial::{BLOCK_BYTES, PartialFile};
+pub use recover::Recovered;
+pub use reserve::Reservation;
+pub use writer::Writer;
+
+use index::Standing;
+use shared::Shared;
 
 /// A failure of a tier. A reader never sees it: it is a counter and a miss.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -13,6 +49,20 @@ use crate::types::{ErrorKind, ObjectId};
 pub struct CacheError {
     pub kind: ErrorKind,
     pub message: String,
+}
+
+impl CacheError {
+    fn io(what: String, error: &io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+            _ => ErrorKind::Io,
+        };
+        Self { kind, message: format!("{what}: {error}") }
+    }
+
+    fn invalid(message: String) -> Self {
+        Self { kind: ErrorKind::Invalid, message }
+    }
 }
 
 /// Where a new file should go.
@@ -26,40 +76,6 @@ pub enum Placement {
     Transient,
 }
 
-/// One complete object version. While somebody holds it, its bytes stay readable and stay counted, also when it was retired.
-#[derive(Debug)]
-pub struct CachedFile {}
-
-impl CachedFile {
-    /// Length in bytes.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        0
-    }
-    /// Tier it lies in; `None` for transient ones.
-    #[must_use]
-    pub fn tier(&self) -> Option<usize> {
-        None
-    }
-    /// A descriptor for kernel passthrough, if it is a file of exact length in a healthy tier.
-    #[must_use]
-    pub fn passthrough_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    /// Whether reading it never waits for a disk.
-    #[must_use]
-    pub fn in_memory(&self) -> bool {
-        true
-    }
-    /// Fills `buf` from `offset`; all of it or an error. Blocks on disk tiers.
-    ///
-    /// # Errors
-    /// The disk failed or the file is shorter than it was: the caller drops it and fetches again.
-    pub fn read_exact_at(&self, _buf: &mut [u8], _offset: u64) -> Result<(), CacheError> {
-        Ok(())
-    }
-}
-
 /// What a lookup finds.
 #[derive(Debug)]
 pub enum Lookup {
@@ -71,70 +87,100 @@ pub enum Lookup {
     Miss,
 }
 
-/// Room taken before a byte is written. Dropping it gives the room back.
+/// All tiers and their budgets. Dropping it releases the cache directories; files still held stay readable.
 #[derive(Debug)]
-pub struct Reservation {}
-
-/// A file being written.
-#[derive(Debug)]
-pub struct Writer {}
-
-/// All tiers and their budgets.
-#[derive(Debug)]
-pub struct TieredCache {}
+pub struct TieredCache {
+    shared: Arc<Shared>,
+}
 
 impl TieredCache {
     /// Never blocks. Counts nothing.
     #[must_use]
-    pub fn lookup(&self, _id: &ObjectId, _size: u64) -> Lookup {
-        Lookup::Miss
+    pub fn lookup(&self, id: &ObjectId, size: u64) -> Lookup {
+        self.shared.lookup(hash_of(id), size)
     }
-    /// Blocking: opens (and verifies, once per daemon life) a file of a disk tier.
+
+    /// Blocking: opens (and verifies, once per daemon life) a file of a disk tier. Works at once after a restart, whatever [`Self::recover`] does.
     #[must_use]
-    pub fn open(&self, _id: &ObjectId, _size: u64) -> Option<Arc<CachedFile>> {
-        None
+    pub fn open(&self, id: &ObjectId, size: u64) -> Option<Arc<CachedFile>> {
+        self.shared.open(hash_of(id), size, hash::proof_of(id))
     }
+
+    /// To be called once for every open of a file, cached or not, after its bytes are there: the ageing clock counts opens. Counts a tier's hit
+    /// unless this open is the one that fetched the file.
+    pub fn opened(&self, id: &ObjectId) -> FirstUse {
+        let used = self.shared.books().index.opened(hash_of(id));
+        if let Some(tier) = used.hit {
+            self.shared.tiers[tier].count(|counters| counters.hits.add(1));
+        }
+        used.first
+    }
+
+    /// Hands a cached file to the planner (it is never evicted then, only retired), or takes it back. Whether it is known.
+    pub fn set_planned(&self, id: &ObjectId, planned: bool) -> bool {
+        let standing = if planned { Standing::Planned } else { Standing::Unplanned };
+        self.shared.books().index.set_standing(hash_of(id), standing)
+    }
+
+    /// Every cached file: its name (see [`hash_of`]), size and tier. After a restart complete once [`Self::recover`] has returned.
+    #[must_use]
+    pub fn contents(&self) -> Vec<(FileHash, u64, usize)> {
+        self.shared.books().index.iter().map(|(hash, entry)| (hash, entry.size, entry.tier)).collect()
+    }
+
     /// Takes room for `size` bytes. Never waits.
     ///
     /// # Errors
     /// `NoSpace` when the placement has none.
-    pub fn reserve(&self, _size: u64, _placement: Placement) -> Result<Reservation, CacheError> {
-        Err(CacheError { kind: ErrorKind::NoSpace, message: String::new() })
+    pub fn reserve(&self, size: u64, placement: Placement) -> Result<Reservation, CacheError> {
+        self.shared.reserve(size, placement)
     }
+
     /// Starts a file in reserved room.
     #[must_use]
-    pub fn writer(&self, _reservation: Reservation, _id: &ObjectId, _size: u64) -> Writer {
-        Writer {}
+    pub fn writer(&self, reservation: Reservation, id: &ObjectId, size: u64) -> Writer {
+        Writer::new(&self.shared, reservation, hash_of(id), hash::proof_of(id), size)
     }
-    /// Lets go of a version. Its bytes stay counted until the last holder drops it.
-    pub fn retire(&self, _id: &ObjectId) -> bool {
-        false
+
+    /// Lets go of a version; whether it was known. Its bytes stay counted until the last holder drops it, on a disk also until it is unlinked.
+    /// Waits for no disk, unless an absurd number of unlinks is owed.
+    pub fn retire(&self, id: &ObjectId) -> bool {
+        let known = self.shared.retire(hash_of(id));
+        for tier in self.shared.tiers.iter().filter(|tier| tier.owed_count() > tier::OWED_MAX) {
+            janitor::unlink_some(tier, 1);
+        }
+        known
+    }
+
+    /// Blocking, once after a start with disk tiers: counts what lies on them. Until it is done nothing is written to a disk tier that was not empty.
+    pub fn recover(&self) -> Recovered {
+        recover::recover(&self.shared)
+    }
+
+    /// Whether [`Self::recover`] is still to do or being done.
+    #[must_use]
+    pub fn is_recovering(&self) -> bool {
+        self.shared.is_scanning()
+    }
+
+    /// Blocking: unlinks now what would be unlinked soon.
+    pub fn settle(&self) {
+        for tier in &self.shared.tiers {
+            while janitor::unlink_some(tier, 1) > 0 {}
+        }
+    }
+
+    /// Bytes of the transient files now.
+    #[must_use]
+    pub fn transient_used_bytes(&self) -> u64 {
+        self.shared.transient.budget.used()
     }
 }
 
-impl Writer {
-    /// Appends. On a memory tier this is a copy; on a disk tier the bytes are kept until [`Self::finish`].
-    ///
-    /// # Errors
-    /// The tier failed, or more bytes came than the size.
-    pub fn write(&mut self, _chunk: Bytes) -> Result<(), CacheError> {
-        Ok(())
-    }
-    /// Bytes so far.
-    #[must_use]
-    pub fn written(&self) -> u64 {
-        0
-    }
-    /// Whether [`Self::finish`] touches a disk and belongs on a blocking thread.
-    #[must_use]
-    pub fn finish_blocks(&self) -> bool {
-        false
-    }
-    /// Checks the length, makes the file visible under its name, atomically.
-    ///
-    /// # Errors
-    /// Short, or the tier failed: nothing is left behind.
-    pub fn finish(self) -> Result<Arc<CachedFile>, CacheError> {
-        Err(CacheError { kind: ErrorKind::NoSpace, message: String::new() })
+impl Drop for TieredCache {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Relaxed);
+        self.shared.wake.stop();
+        self.shared.tiers.iter().filter_map(|tier| tier.disk()).for_each(disk::DiskDir::disown);
     }
 }

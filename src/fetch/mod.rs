@@ -1,13 +1,43 @@
-//! The door: the only way to the store, for demand and prefetch alike. Skeleton.
+//! The door: the only way to the store, for demand and prefetch alike.
+//!
+//! One fetch per object version at a time: whoever else wants it joins. Demand goes first and promotes a prefetch that still waits. What is
+//! fetched lands in the cache, within its budget, before anybody reads it. Retries, pacing and hedging are here and nowhere else.
+//!
+//! Not here: what to fetch ahead and what to let go (`plan`), where bytes are kept (`cache`), what a reader is told (`fs`).
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
-use crate::cache::CachedFile;
+use crate::cache::{CachedFile, FirstUse, Lookup, TieredCache};
+use crate::stats::Stats;
+use crate::store::{Store, StoreError};
 use crate::types::{ErrorKind, ObjectId, ObjectMeta, Outcome};
 
+pub mod concurrency;
+pub mod gate;
+pub mod goodput;
+pub mod large;
+pub mod pace;
+pub mod queue;
+pub mod retry;
+pub mod sequential;
+mod whole;
+
+use gate::{Gate, Ticket};
+use goodput::{Goodput, Rate};
+use large::LargeObject;
+pub use large::LargeReader;
+use pace::Pace;
+use queue::Priority;
+
 /// Objects up to this size are always held whole: one GET, one complete file, kernel passthrough. Larger ones are read by ranges.
+/// 16 MiB: at 1 Gb/s a whole one takes a tenth of a second, which an OPEN may wait; beyond it a reader of a part pays too much.
 pub const WHOLE_MAX_BYTES: u64 = 16 << 20;
 
 /// Why bytes could not be had. Clone: readers that share a fetch share its failure.
@@ -16,6 +46,31 @@ pub const WHOLE_MAX_BYTES: u64 = 16 << 20;
 pub struct FetchError {
     pub kind: ErrorKind,
     pub message: Arc<str>,
+}
+
+impl FetchError {
+    /// An error of this kind with this text.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl AsRef<str>) -> Self {
+        Self { kind, message: Arc::from(message.as_ref()) }
+    }
+}
+
+impl From<StoreError> for FetchError {
+    fn from(error: StoreError) -> Self {
+        Self { kind: error.kind, message: error.message }
+    }
+}
+
+/// Limits of the door.
+#[derive(Clone, Copy, Debug)]
+pub struct DoorConfig {
+    /// Requests at once, prefetch and demand together.
+    pub max_requests: usize,
+    /// Bytes per second, if capped.
+    pub max_bandwidth: Option<u64>,
+    /// How long a reader is tried for.
+    pub read_deadline: Duration,
 }
 
 /// What the cache knows without waiting.
@@ -34,60 +89,277 @@ pub struct Opened {
     pub outcome: Outcome,
 }
 
-/// The door.
+/// What happened at the door, for the planner.
+#[derive(Clone, Debug)]
+pub enum DoorEvent {
+    /// Complete in a tier; `ahead`: it was a prefetch.
+    Fetched { id: ObjectId, tier: usize, ahead: bool },
+    /// Not in a tier after all: it failed, or had room only as long as its readers hold it (`NoSpace`).
+    Failed { id: ObjectId, kind: ErrorKind },
+}
+
+/// Where a flight's bytes came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Cache,
+    Store,
+}
+
+/// Why a flight was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Demand,
+    Ahead { tier: usize },
+}
+
+type Landing = Result<(Arc<CachedFile>, Source), FetchError>;
+
+/// A fetch under way.
 #[derive(Debug)]
-pub struct Door {}
+struct Flight {
+    object: ObjectMeta,
+    id: ObjectId,
+    ticket: Ticket,
+    purpose: Purpose,
+    /// Whether a reader waits for it.
+    demanded: AtomicBool,
+    landing: watch::Sender<Option<Landing>>,
+}
+
+/// The door. One per mount.
+#[derive(Debug)]
+pub struct Door {
+    store: Arc<dyn Store>,
+    cache: Arc<TieredCache>,
+    stats: Arc<Stats>,
+    runtime: Handle,
+    config: DoorConfig,
+    began: Instant,
+    gate: Arc<Gate>,
+    pace: Option<Mutex<Pace>>,
+    goodput: Mutex<Goodput>,
+    flights: Mutex<HashMap<ObjectId, Arc<Flight>>>,
+    larges: Mutex<HashMap<ObjectId, Weak<LargeObject>>>,
+    events: Option<mpsc::Sender<DoorEvent>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // every critical section here is a single map or counter operation: nothing is left half done by a panic
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Door {
+    /// A door to `store` that fills `cache`; `events` goes to the prefetch task, if there is one.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn Store>,
+        cache: Arc<TieredCache>,
+        stats: Arc<Stats>,
+        runtime: Handle,
+        config: DoorConfig,
+        events: Option<mpsc::Sender<DoorEvent>>,
+    ) -> Arc<Self> {
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let pace = config.max_bandwidth.map(|rate| Mutex::new(Pace::new(rate as f64)));
+        Arc::new(Self {
+            store,
+            cache,
+            gate: Gate::new(config.max_requests, Arc::clone(&stats)),
+            stats,
+            runtime,
+            config,
+            began: Instant::now(),
+            pace,
+            goodput: Mutex::default(),
+            flights: Mutex::default(),
+            larges: Mutex::default(),
+            events,
+        })
+    }
+
     /// Never waits, touches no disk.
     #[must_use]
-    pub fn peek(&self, _object: &ObjectMeta) -> Peek {
-        Peek::Absent
+    pub fn peek(&self, object: &ObjectMeta) -> Peek {
+        match self.cache.lookup(&object.version(), object.size) {
+            Lookup::Hit(file) => {
+                let outcome = self.first_use(&object.version());
+                Peek::Ready(file, outcome)
+            }
+            Lookup::Unsure | Lookup::Miss => Peek::Absent,
+        }
     }
-    /// Demand: the whole object (size 1..=[`WHOLE_MAX_BYTES`]), from cache, flight or store. Cancel-safe: dropping the future does not stop the fetch.
-    /// Returns only when it is there or has failed for good; the caller has the deadline.
+
+    /// Demand: the whole object (size 1..=[`WHOLE_MAX_BYTES`]), from cache, flight or store. Cancel-safe: dropping the future does not
+    /// stop the fetch. Returns when it is there or has failed for good.
     ///
     /// # Errors
-    /// The fetch failed for good; `Changed` when the store has another version.
-    pub async fn open(self: &Arc<Self>, _object: &ObjectMeta) -> Result<Opened, FetchError> {
-        Err(FetchError { kind: ErrorKind::Shutdown, message: "skeleton".into() })
+    /// The fetch failed for good; `Changed` when the store has another version; `NoSpace` when neither a tier nor the transient budget
+    /// has room: then read it by ranges ([`Self::open_large`]).
+    pub async fn open(self: &Arc<Self>, object: &ObjectMeta) -> Result<Opened, FetchError> {
+        let id = object.version();
+        let (flight, joined) = {
+            let mut flights = lock(&self.flights);
+            if let Some(flight) = flights.get(&id) {
+                (Arc::clone(flight), true)
+            } else if let Lookup::Hit(file) = self.cache.lookup(&id, object.size) {
+                // looked up after the flights: a landing is in the cache before its flight is gone
+                drop(flights);
+                let outcome = self.first_use(&id);
+                return Ok(Opened { file, outcome });
+            } else {
+                (self.take_off(&mut flights, object, Purpose::Demand), false)
+            }
+        };
+        if joined {
+            flight.demanded.store(true, Relaxed);
+            self.gate.promote(flight.ticket);
+        }
+        let (file, source) = flight.landed().await?;
+        let first_use = self.first_use(&id);
+        let outcome = match (source, joined) {
+            (Source::Cache, _) => first_use,
+            (Source::Store, true) => Outcome::Late,
+            (Source::Store, false) => Outcome::Miss,
+        };
+        Ok(Opened { file, outcome })
     }
-    /// A reader of one object larger than [`WHOLE_MAX_BYTES`], one per handle (it learns whether the handle reads sequentially).
+
+    /// Prefetch into `tier`. Answers with one [`DoorEvent`], later; joins what is under way.
+    pub fn prefetch(self: &Arc<Self>, object: &ObjectMeta, tier: usize) {
+        let id = object.version();
+        let mut flights = lock(&self.flights);
+        if !flights.contains_key(&id) {
+            self.stats.prefetch.issued.add(1);
+            self.take_off(&mut flights, object, Purpose::Ahead { tier });
+        }
+    }
+
+    /// A reader of one object by ranges, one per handle (it learns whether the handle reads sequentially).
     #[must_use]
-    pub fn open_large(self: &Arc<Self>, _object: &ObjectMeta) -> LargeReader {
-        LargeReader {}
+    pub fn open_large(self: &Arc<Self>, object: &ObjectMeta) -> LargeReader {
+        let id = object.version();
+        let mut larges = lock(&self.larges);
+        let shared = larges.get(&id).and_then(Weak::upgrade).unwrap_or_else(|| {
+            larges.retain(|_, large| large.strong_count() > 0);
+            let large = Arc::new(LargeObject::new(Arc::clone(self), object));
+            larges.insert(id, Arc::downgrade(&large));
+            large
+        });
+        LargeReader::new(shared)
     }
-    /// Lets go of a version known to be stale or damaged.
-    pub fn forget(&self, _id: &ObjectId) {}
+
+    /// Lets go of a version that is no longer wanted, stale or damaged. Its bytes stay counted until its last holder drops it.
+    pub fn forget(&self, id: &ObjectId) {
+        self.cache.retire(id);
+    }
+
     /// One counted HEAD: what the key is now.
     ///
     /// # Errors
     /// As the store says, after retries.
-    pub async fn head(&self, _key: &str) -> Result<ObjectMeta, FetchError> {
-        Err(FetchError { kind: ErrorKind::Shutdown, message: "skeleton".into() })
+    pub async fn head(self: &Arc<Self>, key: &str) -> Result<ObjectMeta, FetchError> {
+        let began = Instant::now();
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mut permit = self.gate.enter(self.gate.ticket(), Priority::Demand).await;
+            match self.store.head(key).await {
+                Ok(meta) => return Ok(meta),
+                Err(error) => {
+                    if error.kind == ErrorKind::Throttled {
+                        permit.throttled();
+                    }
+                    drop(permit);
+                    self.pause(error, attempt, began, retry::Patience::Deadline(self.config.read_deadline)).await?;
+                }
+            }
+        }
+    }
+
+    /// What the store delivered lately, and its slow end.
+    #[must_use]
+    pub fn measured(&self) -> (Rate, Duration) {
+        let rate = lock(&self.goodput).best(self.began.elapsed());
+        let slow = self.stats.store.latency.quantile(self.began.elapsed().as_secs(), 0.999);
+        (rate, Duration::from_micros(slow))
+    }
+
+    /// The cache behind the door.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<TieredCache> {
+        &self.cache
+    }
+
+    /// Most requests at once.
+    #[must_use]
+    pub const fn max_requests(&self) -> usize {
+        self.config.max_requests
+    }
+
+    fn first_use(&self, id: &ObjectId) -> Outcome {
+        match self.cache.opened(id) {
+            FirstUse::FetchedAhead => {
+                self.stats.prefetch.useful.add(1);
+                Outcome::InTime
+            }
+            FirstUse::Before => Outcome::Retained,
+        }
+    }
+
+    fn take_off(self: &Arc<Self>, flights: &mut HashMap<ObjectId, Arc<Flight>>, object: &ObjectMeta, purpose: Purpose) -> Arc<Flight> {
+        let flight = Arc::new(Flight {
+            object: object.clone(),
+            id: object.version(),
+            ticket: self.gate.ticket(),
+            purpose,
+            demanded: AtomicBool::new(purpose == Purpose::Demand),
+            landing: watch::Sender::new(None),
+        });
+        flights.insert(flight.id.clone(), Arc::clone(&flight));
+        self.runtime.spawn(whole::fly(Arc::clone(self), Arc::clone(&flight)));
+        flight
+    }
+
+    /// Sleeps before the next attempt, or gives the error back.
+    async fn pause(&self, error: StoreError, attempt: u32, began: Instant, patience: retry::Patience) -> Result<(), FetchError> {
+        match error.kind {
+            ErrorKind::Throttled => self.stats.store.throttled.add(1),
+            _ => self.stats.store.errors.add(1),
+        }
+        match retry::next_delay(error.kind, attempt, began.elapsed(), patience, self.jitter()) {
+            Some(delay) => {
+                tracing::debug!(%error, attempt, ?delay, "the store failed, trying again");
+                self.stats.store.retries.add(1);
+                tokio::time::sleep(delay).await;
+                Ok(())
+            }
+            None => Err(error.into()),
+        }
+    }
+
+    /// Uniform enough in 0..1 for spreading retries: the nanoseconds of the mount's age.
+    fn jitter(&self) -> f64 {
+        f64::from(self.began.elapsed().subsec_nanos() % 1_000_003) / 1_000_003.0
+    }
+
+    async fn paced(&self, bytes: u64) {
+        if let Some(pace) = &self.pace {
+            let wait = lock(pace).take(self.began.elapsed(), bytes);
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+        }
     }
 }
 
-/// Reads ranges of a large object.
-#[derive(Debug)]
-pub struct LargeReader {}
-
-impl LargeReader {
-    /// Exactly the bytes `offset..offset + len` (within the object).
-    ///
-    /// # Errors
-    /// As [`Door::open`].
-    pub async fn read(&self, _offset: u64, _len: u32) -> Result<Bytes, FetchError> {
-        Err(FetchError { kind: ErrorKind::Shutdown, message: "skeleton".into() })
-    }
-    /// The complete cached file, once all its bytes are here (then passthrough is possible at the next open).
-    #[must_use]
-    pub fn complete(&self) -> Option<Arc<CachedFile>> {
-        None
-    }
-    /// The outcome to report for this open, when the first bytes have been read.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        Outcome::Miss
+impl Flight {
+    async fn landed(&self) -> Landing {
+        let mut landing = self.landing.subscribe();
+        let landed = landing.wait_for(Option::is_some).await;
+        match landed.as_deref() {
+            Ok(Some(result)) => result.clone(),
+            // the flight owns the sender and lives as long as this borrow
+            Ok(None) | Err(_) => Err(FetchError::new(ErrorKind::Shutdown, "the fetch was abandoned: the mount is going away")),
+        }
     }
 }

@@ -1,11 +1,20 @@
 //! Orders: in which sequence a framework reads its samples, bit for bit. Pure: no I/O, no clock, no async.
+//!
+//! [`spec::OrderSpec`] is what a user declares; it gives a [`Sampler`], which knows every epoch. `torch` and `plain` hold the samplers,
+//! `shard` deals an order to ranks, `mt19937` is the generator below.
+//!
+//! Not here: which file a sample is (`dataset::samples`), and where in its order a run is (`plan`).
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::types::{Epoch, SampleIndex};
 
+pub mod mt19937;
+pub mod plain;
+pub mod shard;
 pub mod spec;
+pub mod torch;
 
 /// One epoch as this node reads it: the streams of its local ranks, merged step by step.
 ///

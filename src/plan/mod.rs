@@ -4,6 +4,9 @@
 //! spawns nothing and cannot fail, so a whole epoch runs in a unit test in milliseconds and a bug replays from its seed. `prefetch.rs`
 //! is the task that feeds it.
 //!
+//! Reading order: `cursor.rs` (where are the readers of one order; `pass.rs`, `belief.rs`), `next_use.rs` and `residency.rs` (what is worth
+//! keeping), `lookahead.rs` (how far ahead), `bounds.rs` (what would be best), `simulate.rs` (all of it against a store of virtual time).
+//!
 //! **Invariant:** a wrong prediction costs throughput, never correctness. Readers do not wait for the planner.
 
 use std::sync::Arc;
@@ -11,6 +14,22 @@ use std::time::Duration;
 
 use crate::order::EpochOrder;
 use crate::types::{Epoch, ErrorKind, FileIndex, Outcome};
+
+mod belief;
+mod bounds;
+mod cursor;
+mod lookahead;
+mod next_use;
+mod pass;
+mod planner;
+mod residency;
+pub mod simulate;
+#[cfg(test)]
+mod tests;
+
+pub use pass::EpochCount;
+pub use planner::Planner;
+pub use residency::Wasted;
 
 /// Number of an order of this mount, in the sequence they were added.
 pub type OrderIndex = usize;
@@ -64,4 +83,137 @@ pub enum Action {
     Retire { file: FileIndex },
     /// Compute the order of an epoch and send it as [`Event::Order`].
     Compute { order: OrderIndex, epoch: Epoch },
+}
+
+/// What the planner must know of the mount.
+#[derive(Clone, Debug)]
+pub struct PlannerConfig {
+    /// Capacity of each tier in bytes, fastest first.
+    pub tiers: Vec<u64>,
+    /// Concurrent fetches of the store until [`Event::Measured`] says how many it bears.
+    pub in_flight_max: u32,
+}
+
+impl PlannerConfig {
+    /// Tiers, and a modest concurrency.
+    #[must_use]
+    pub const fn new(tiers: Vec<u64>) -> Self {
+        Self { tiers, in_flight_max: 32 }
+    }
+}
+
+/// How far an order is believed before its first open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// The user, or a proof, says so: prefetch begins at once, at its first epoch and place.
+    Declared,
+    /// A guess: nothing is fetched on its word before opens confirm it, at whatever place.
+    Guess,
+}
+
+/// What a DataLoader opens at once on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoaderHint {
+    pub ranks: u32,
+    pub workers: u32,
+    pub prefetch_factor: u32,
+    pub batch: u32,
+}
+
+impl LoaderHint {
+    /// Files that may be opened before the first of them is used: ranks · workers · (prefetch factor + 1) · batch.
+    #[must_use]
+    pub const fn burst(&self) -> u64 {
+        self.ranks as u64 * self.workers as u64 * (self.prefetch_factor as u64 + 1) * self.batch as u64
+    }
+}
+
+/// One order, as added to the planner.
+#[derive(Clone, Debug)]
+pub struct OrderConfig {
+    /// Epoch the run begins with.
+    pub first_epoch: Epoch,
+    /// Place in that epoch (of this node's merged stream) the run begins at: a resume in mid-epoch.
+    pub start_place: u64,
+    /// Number of epochs of the run, counted from `first_epoch`; `None`: unknown.
+    pub epochs: Option<u64>,
+    pub trust: Trust,
+    pub loader: Option<LoaderHint>,
+}
+
+impl Default for OrderConfig {
+    fn default() -> Self {
+        Self { first_epoch: 0, start_place: 0, epochs: None, trust: Trust::Declared, loader: None }
+    }
+}
+
+/// Whether an order's readers are being followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderState {
+    /// Not found in the opens yet.
+    Searching,
+    /// Followed: its word is acted on.
+    Locked,
+    /// Refuted: nothing is fetched on its word until it is found again.
+    Lost,
+}
+
+impl OrderState {
+    /// As `stats.json` has it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Searching => "searching",
+            Self::Locked => "locked",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// One order, as the planner sees it now.
+#[derive(Clone, Debug)]
+pub struct OrderView<'a> {
+    pub state: OrderState,
+    pub epoch: Epoch,
+    /// Places opened in this epoch.
+    pub position: u64,
+    /// Places of this epoch.
+    pub length: u64,
+    /// Probability of the order against uniform opens.
+    pub confidence: f64,
+    pub observed: u64,
+    pub predicted: u64,
+    /// Why it was dropped or changed last; empty if never.
+    pub note: &'a str,
+}
+
+/// Accesses of files in no order: each open is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unassigned {
+    pub retained: u64,
+    pub in_time: u64,
+    pub late: u64,
+    pub miss: u64,
+}
+
+/// Figures of the planner over all orders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlannerView {
+    /// The look-ahead in force: bytes kept free of retained files.
+    pub window_bytes: u64,
+    /// The look-ahead that the measurements ask for.
+    pub window_wanted_bytes: u64,
+    /// Bytes that may be ahead of the readers now, in flight and ready.
+    pub ahead_limit_bytes: u64,
+    /// Complete, their use still to come.
+    pub ready_bytes: u64,
+    pub in_flight_files: u64,
+    pub kept_bytes: u64,
+    /// Fetches asked for.
+    pub issued: u64,
+    /// Of these, opened since.
+    pub useful: u64,
+    /// Fetched ahead and let go of unread.
+    pub wasted: Wasted,
+    pub unassigned: Unassigned,
 }

@@ -119,6 +119,8 @@ pub struct StoreCounters {
     /// Of these, bytes of hedged, retried and abandoned requests.
     pub bytes_extra: Counter,
     pub retries: Counter,
+    /// Second requests for a first byte that was late.
+    pub hedges: Counter,
     pub throttled: Counter,
     pub errors: Counter,
     /// Gauge: requests allowed at once now.
@@ -179,6 +181,8 @@ pub struct OrderStatus {
     /// Why it was dropped or changed last; empty if never.
     pub note: String,
     pub epochs: Vec<EpochStatus>,
+    /// Paths of the files that will be read next.
+    pub upcoming: Vec<String>,
 }
 
 /// One epoch of one order.
@@ -230,4 +234,15 @@ pub struct Stats {
     pub notes: Mutex<Vec<String>>,
     /// Parts that panicked and were restarted or given up.
     pub panics: Counter,
+}
+
+impl Stats {
+    /// Adds a note for people, once.
+    pub fn note(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut notes = self.notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !notes.contains(&text) {
+            notes.push(text);
+        }
+    }
 }

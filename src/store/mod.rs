@@ -3,6 +3,14 @@
 //! It does not cache, does not prefetch, and does not retry: repeating is the door's decision (`fetch/retry.rs`), so that demand and
 //! prefetch share one policy and one set of counters.
 
+pub mod directory;
+pub mod fault;
+pub mod listing;
+pub mod open;
+pub mod s3;
+pub mod throttle;
+pub mod url;
+
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,16 @@
-//! The integration tests, one binary (one link).
+//! The integration tests: one binary, because linking is what they cost. `tests/README.md` says what lives where.
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod cache;
 mod configs;
 mod front;
+mod golden;
 mod layering;
+mod mount;
+mod promises;
+mod server;
+mod store_contract;
+mod torch;

@@ -1,0 +1,66 @@
+//! How long an epoch's order and a namespace take. `cargo bench --bench order`.
+//!
+//! They are computed off the hot path, once an epoch and once a mount; a whole order must be there long before the epoch it is for.
+//! Wanted: an ImageNet-sized order (1,281,167) in 60 ms, an ImageNet-21k-sized one (14,197,122) in 1 s.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use belady::dataset::Manifest;
+use belady::dataset::samples::samples;
+use belady::order::spec::OrderSpec;
+use belady::types::{ObjectMeta, SampleRule};
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+
+const IMAGENET: u32 = 1_281_167;
+const IMAGENET_21K: u32 = 14_197_122;
+
+fn orders(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("order");
+    group.sample_size(10).measurement_time(Duration::from_secs(5));
+    for (name, n) in [("imagenet", IMAGENET), ("imagenet-21k", IMAGENET_21K)] {
+        for text in ["torch-distributed:world=8:rank=0-7", "torch-distributed:world=64:rank=8-15", "torch-random:seed=42"] {
+            let spec: OrderSpec = text.parse().expect("the specification is right");
+            let sampler = spec.sampler(n).expect("the dataset fits");
+            group.bench_function(format!("{name}/{text}"), |bencher| bencher.iter(|| black_box(sampler.order(black_box(3)))));
+        }
+    }
+    let late: OrderSpec = "torch-random:seed=42:generator=loader".parse().expect("the specification is right");
+    let sampler = late.sampler(IMAGENET).expect("the dataset fits");
+    group.bench_function("imagenet/generator=loader, epoch 89", |bencher| bencher.iter(|| black_box(sampler.order(black_box(89)))));
+    group.finish();
+}
+
+/// Keys as ImageNet has them: 1,000 classes.
+fn listing() -> Vec<ObjectMeta> {
+    let object = |i: u32| ObjectMeta {
+        key: format!("imagenet/train/n{:08}/n{:08}_{}.JPEG", i / 1282, i / 1282, i % 1282).into(),
+        size: 110_000,
+        etag: format!("\"{i:032x}\"").into(),
+        mtime_seconds: 1_500_000_000,
+    };
+    (0..IMAGENET).map(object).collect()
+}
+
+fn namespace(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("dataset");
+    group.sample_size(10).measurement_time(Duration::from_secs(5));
+    let objects = listing();
+    group.bench_function("build", |bencher| {
+        bencher.iter_batched(|| objects.clone(), |objects| Manifest::build("imagenet", objects), BatchSize::PerIteration);
+    });
+    let manifest = Manifest::build("imagenet", objects);
+    group.bench_function("imagefolder", |bencher| {
+        bencher.iter(|| samples(black_box(&manifest), "train", &SampleRule::ImageFolder, None));
+    });
+    let numbers: Vec<u64> =
+        (0..IMAGENET).step_by(1283).map(|i| manifest.ino(belady::dataset::Node::File(belady::types::FileIndex(i)))).collect();
+    group.bench_function("node, 999 numbers", |bencher| bencher.iter(|| numbers.iter().filter_map(|&ino| manifest.node(ino)).count()));
+    let mut file = Vec::new();
+    manifest.save(&mut file).expect("memory takes every byte");
+    group.bench_function("load", |bencher| bencher.iter(|| Manifest::load(black_box(file.as_slice()))));
+    group.finish();
+}
+
+criterion_group!(benches, orders, namespace);
+criterion_main!(benches);

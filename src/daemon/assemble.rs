@@ -1,0 +1,216 @@
+//! Settings → parts, one function each.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::cache::{CacheConfig, DiskTier, TieredCache, tier_counters};
+use crate::config::{KernelFeature, OnChange, Orders, Settings, Verify};
+use crate::daemonize::Ready;
+use crate::dataset::Manifest;
+use crate::dataset::samples::samples;
+use crate::fs::{self, FsConfig};
+use crate::fuse::{Feature, MountConfig, default_threads};
+use crate::prefetch::Order;
+use crate::stats::Stats;
+use crate::store::Store;
+use crate::store::listing::list_all;
+use crate::store::open::open;
+use crate::store::s3::S3Config;
+use crate::store::url::StoreUrl;
+use crate::types::{ByteSize, FileIndex, SampleRule};
+
+/// Keys between two progress lines of a listing: a few lines a second.
+const PROGRESS_KEYS: u64 = 50_000;
+
+pub(super) fn url(settings: &Settings) -> Result<StoreUrl, String> {
+    settings.url.parse::<StoreUrl>().map_err(|error| error.to_string())
+}
+
+pub(super) fn cache_config(settings: &Settings, url: &StoreUrl) -> CacheConfig {
+    // a cache folder serves one bucket at one endpoint; the prefix is no part of it: keys are whole keys
+    let place = match url {
+        StoreUrl::S3 { bucket, .. } => format!("{}|{bucket}", settings.store.endpoint_url.as_deref().unwrap_or("aws")),
+        StoreUrl::Directory { path } => path.display().to_string(),
+    };
+    let namespace = format!("{:016x}", xxhash_rust::xxh3::xxh3_64(place.as_bytes()));
+    let disks = settings.tiers.iter().map(|tier| DiskTier {
+        name: tier.name.clone(),
+        path: tier.path.clone(),
+        bytes: tier.capacity.0,
+        namespace: namespace.clone(),
+    });
+    CacheConfig {
+        memory: (settings.memory.0 > 0).then_some(settings.memory.0),
+        disks: disks.collect(),
+        verify_always: settings.verify == Verify::Always,
+        memory_in_heap: !settings.may_use(KernelFeature::Tmpfs),
+        ..CacheConfig::default()
+    }
+}
+
+pub(super) fn stats(settings: &Settings, tiers: &CacheConfig) -> Stats {
+    Stats {
+        url: settings.url.clone(),
+        mountpoint: settings.mountpoint.display().to_string(),
+        tiers: tier_counters(tiers),
+        ..Stats::default()
+    }
+}
+
+pub(super) async fn store(settings: &Settings, url: &StoreUrl, stats: &Arc<Stats>) -> Result<Arc<dyn Store>, String> {
+    let said = &settings.store;
+    let config = S3Config {
+        endpoint_url: said.endpoint_url.clone(),
+        region: said.region.clone(),
+        profile: said.profile.clone(),
+        credentials_file: said.credentials_file.clone(),
+        env_file: said.env_file.clone(),
+        no_sign_request: said.no_sign_request,
+        requester_pays: said.requester_pays,
+        force_path_style: said.force_path_style,
+        ca_bundle: said.ca_bundle.clone(),
+        max_connections: settings.max_connections as usize,
+        ..S3Config::new("")
+    };
+    open(url, &config, stats).await.map_err(|error| error.to_string())
+}
+
+/// The complete namespace, or an error.
+pub(super) async fn manifest(
+    settings: &Settings,
+    url: &StoreUrl,
+    store: &Arc<dyn Store>,
+    stats: &Stats,
+    ready: &Ready,
+) -> Result<Manifest, String> {
+    let told = std::sync::atomic::AtomicU64::new(0);
+    let progress = |keys: u64| {
+        let step = keys / PROGRESS_KEYS;
+        if told.swap(step, std::sync::atomic::Ordering::Relaxed) < step {
+            ready.progress(&format!("listing {}: {keys} keys so far", settings.url));
+        }
+    };
+    let objects = list_all(store, url.prefix(), &progress).await.map_err(|error| format!("listing {}: {error}", settings.url))?;
+    let prefix = url.prefix().to_owned();
+    let manifest = tokio::task::spawn_blocking(move || Manifest::build(&prefix, objects)).await.map_err(|error| error.to_string())?;
+    stats.namespace.objects.set(manifest.len() as u64);
+    stats.namespace.bytes.set(manifest.total_bytes());
+    stats.namespace.hidden_keys.set(manifest.hidden_keys());
+    stats.namespace.listing.set(1);
+    for (reason, count, example) in manifest.hidden().iter() {
+        let note = format!("{count} keys cannot be shown as files ({}), for example {example:?}", reason.name());
+        tracing::warn!("{note}");
+        stats.note(note);
+    }
+    manifest.id().clone_into(&mut stats.manifest_id.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    if let Some(expected) = settings.expect_manifest.as_deref().filter(|expected| *expected != manifest.id()) {
+        return Err(format!(
+            "the manifest of {} is {}, not {expected} as --expect-manifest says: the nodes of a job would disagree on the order; list again \
+             after writers have finished, or take the new id",
+            settings.url,
+            manifest.id()
+        ));
+    }
+    Ok(manifest)
+}
+
+/// The declared orders, each with its files.
+pub(super) fn orders(settings: &Settings, manifest: &Manifest) -> Result<Vec<Order>, String> {
+    let Orders::Declared(specs) = &settings.orders else { return Ok(Vec::new()) };
+    let mut orders = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let list = match &spec.files {
+            SampleRule::List(path) => {
+                Some(std::fs::read_to_string(path).map_err(|error| format!("the list {} of --order cannot be read: {error}", path.display()))?)
+            }
+            SampleRule::ImageFolder | SampleRule::Sorted => None,
+        };
+        let files = samples(manifest, &spec.root, &spec.files, list.as_deref()).map_err(|error| format!("--order {}: {error}", spec.id))?;
+        let count = u32::try_from(files.len()).map_err(|_| format!("--order {}: more than 2^32 samples", spec.id))?;
+        let sampler = spec.sampler(count).map_err(|error| format!("--order {}: {error}", spec.id))?;
+        orders.push(Order { spec: spec.clone(), sampler, samples: Arc::<[FileIndex]>::from(files) });
+    }
+    Ok(orders)
+}
+
+/// The tiers; a scan of what an earlier run left goes on in the background.
+pub(super) async fn cache(config: CacheConfig, stats: &Arc<Stats>) -> Result<Arc<TieredCache>, String> {
+    let on_disk = !config.disks.is_empty();
+    let counted = Arc::clone(stats);
+    let built = tokio::task::spawn_blocking(move || TieredCache::new(config, counted)).await.map_err(|error| error.to_string())?;
+    let (cache, notes) = built.map_err(|error| error.to_string())?;
+    for note in notes {
+        tracing::warn!("{note}");
+        stats.note(note);
+    }
+    if on_disk {
+        let scanned = Arc::clone(&cache);
+        // its end is awaited by nobody: accounting follows, reads work at once
+        tokio::task::spawn_blocking(move || {
+            let found = scanned.recover();
+            tracing::info!(files = found.files, "the cache directory is scanned");
+        });
+    }
+    Ok(cache)
+}
+
+pub(super) const fn fs_config(settings: &Settings) -> FsConfig {
+    FsConfig {
+        file_mode: settings.file_mode,
+        dir_mode: settings.dir_mode,
+        read_deadline: settings.read_deadline,
+        on_change: match settings.on_change {
+            OnChange::ServeNew => fs::OnChange::ServeNew,
+            OnChange::Fail => fs::OnChange::Fail,
+        },
+        ..FsConfig::owned_by(settings.uid, settings.gid)
+    }
+}
+
+pub(super) fn mount_config(settings: &Settings) -> Result<MountConfig, String> {
+    let disable: BTreeSet<Feature> = settings
+        .disable_kernel
+        .iter()
+        .filter_map(|feature| match feature {
+            KernelFeature::Passthrough => Some(Feature::Passthrough),
+            KernelFeature::ReaddirPlus => Some(Feature::Readdirplus),
+            KernelFeature::KeepCache => Some(Feature::KeepCache),
+            KernelFeature::ParallelDirops => Some(Feature::ParallelDirops),
+            KernelFeature::ReadAhead => Some(Feature::Readahead),
+            KernelFeature::Tmpfs => None, // the cache's
+        })
+        .collect();
+    Ok(MountConfig {
+        mountpoint: settings.mountpoint.clone(),
+        fsname: settings.url.clone(),
+        allow_other: settings.allow_other,
+        threads: default_threads(),
+        nonempty: false,
+        disable,
+    })
+}
+
+/// The line a user sees when the mount answers: what is in force.
+pub(super) fn summary(settings: &Settings, stats: &Stats) -> String {
+    let mut tiers: Vec<String> = Vec::new();
+    if settings.memory.0 > 0 {
+        tiers.push(format!("memory {}", settings.memory));
+    }
+    tiers.extend(settings.tiers.iter().map(|tier| format!("{} {} at {}", tier.name, tier.capacity, tier.path.display())));
+    if tiers.is_empty() {
+        tiers.push("no cache".to_owned());
+    }
+    let order = match &settings.orders {
+        Orders::Declared(specs) => specs.iter().map(|spec| format!("{} ({})", spec.id, spec.kind)).collect::<Vec<_>>().join(", "),
+        Orders::Auto | Orders::None => "none declared".to_owned(),
+    };
+    let more = if settings.tiers.is_empty() { "; --cache-dir adds a disk tier that survives restarts" } else { "" };
+    format!(
+        "{} on {}: {} files, {}; {}; order {order}{more}",
+        settings.url,
+        settings.mountpoint.display(),
+        stats.namespace.objects.get(),
+        ByteSize(stats.namespace.bytes.get()),
+        tiers.join(", "),
+    )
+}

@@ -1,0 +1,173 @@
+//! The gate before the store: lets jobs in by [`Queue`], as many as [`Concurrency`] allows. Thin: both decide, this wakes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::fetch::concurrency::Concurrency;
+use crate::fetch::queue::{Priority, Queue};
+use crate::stats::Stats;
+
+/// Names a job before it waits, so that it can be promoted while it does.
+pub type Ticket = u64;
+
+#[derive(Debug)]
+struct Inner {
+    queue: Queue<Ticket>,
+    concurrency: Concurrency,
+    waiters: HashMap<Ticket, oneshot::Sender<Permit>>,
+    next: Ticket,
+}
+
+/// The gate. One per mount.
+#[derive(Debug)]
+pub struct Gate {
+    inner: Mutex<Inner>,
+    began: Instant,
+    stats: Arc<Stats>,
+}
+
+impl Gate {
+    /// At most `most` requests at once.
+    #[must_use]
+    pub fn new(most: usize, stats: Arc<Stats>) -> Arc<Self> {
+        let concurrency = Concurrency::new(most);
+        let queue = Queue::new(concurrency.limit());
+        let inner = Inner { queue, concurrency, waiters: HashMap::new(), next: 0 };
+        Arc::new(Self { inner: Mutex::new(inner), began: Instant::now(), stats })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // every critical section leaves Inner whole, also when a later line of it panics
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A name for a job.
+    pub fn ticket(&self) -> Ticket {
+        let mut inner = self.lock();
+        inner.next += 1;
+        inner.next
+    }
+
+    /// Waits for a place. Cancel-safe: a dropped waiter leaves its place to the next.
+    pub async fn enter(self: &Arc<Self>, ticket: Ticket, priority: Priority) -> Permit {
+        let (tell, told) = oneshot::channel();
+        {
+            let mut inner = self.lock();
+            inner.queue.push(ticket, priority);
+            inner.waiters.insert(ticket, tell);
+        }
+        self.let_in();
+        told.await.expect("let_in sends to a waiter before it drops its sender")
+    }
+
+    /// A reader waits for this job now.
+    pub fn promote(&self, ticket: Ticket) {
+        self.lock().queue.promote(&ticket);
+    }
+
+    fn let_in(self: &Arc<Self>) {
+        loop {
+            let waiter = {
+                let mut inner = self.lock();
+                let Some(ticket) = inner.queue.start_next() else { return };
+                inner.waiters.remove(&ticket)
+            };
+            let permit = Permit { gate: Arc::clone(self), bytes: 0, throttled: false };
+            if let Some(waiter) = waiter {
+                // a waiter that is gone gives the permit back right here, and the next one gets it
+                drop(waiter.send(permit));
+            }
+        }
+    }
+
+    fn leave(self: &Arc<Self>, bytes: u64, throttled: bool) {
+        let now = self.began.elapsed();
+        let limit = {
+            let mut inner = self.lock();
+            inner.queue.done();
+            let waiting = inner.queue.waiting() > 0;
+            inner.concurrency.ended(now, bytes, waiting, throttled);
+            let limit = inner.concurrency.limit();
+            inner.queue.set_limit(limit);
+            limit
+        };
+        self.stats.store.concurrency.set(limit as u64);
+        self.let_in();
+    }
+}
+
+/// A place at the store, held while a request runs.
+#[derive(Debug)]
+pub struct Permit {
+    gate: Arc<Gate>,
+    bytes: u64,
+    throttled: bool,
+}
+
+impl Permit {
+    /// Bytes came.
+    pub const fn count(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// The store asked for less.
+    pub const fn throttled(&mut self) {
+        self.throttled = true;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.gate.leave(self.bytes, self.throttled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cancelled_waiter_loses_no_place() {
+        let gate = Gate::new(1, Arc::new(Stats::default()));
+        let first = gate.enter(gate.ticket(), Priority::Ahead).await;
+        for _ in 0..3 {
+            let waiting = gate.enter(gate.ticket(), Priority::Demand);
+            tokio::select! { biased; _ = waiting => panic!("the only place is taken"), () = std::future::ready(()) => () }
+        }
+        drop(first);
+        let again = gate.enter(gate.ticket(), Priority::Ahead).await;
+        drop(again);
+        assert_eq!(gate.lock().queue.running(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_promoted_job_overtakes() {
+        let gate = Gate::new(1, Arc::new(Stats::default()));
+        let first = gate.enter(gate.ticket(), Priority::Ahead).await;
+        let (a, b) = (gate.ticket(), gate.ticket());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let jobs: Vec<_> = [a, b]
+            .into_iter()
+            .map(|ticket| {
+                let (gate, order) = (Arc::clone(&gate), Arc::clone(&order));
+                tokio::spawn(async move {
+                    let permit = gate.enter(ticket, Priority::Ahead).await;
+                    order.lock().expect("no panic").push(ticket);
+                    drop(permit);
+                })
+            })
+            .collect();
+        while gate.lock().queue.waiting() < 2 {
+            tokio::task::yield_now().await;
+        }
+        gate.promote(b);
+        drop(first);
+        for job in jobs {
+            job.await.expect("no panic");
+        }
+        assert_eq!(*order.lock().expect("no panic"), [b, a]);
+    }
+}

@@ -1,0 +1,210 @@
+//! One whole object from the store into the cache: the flight that everybody who wants it waits for.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
+use tokio::time::Instant;
+
+use super::queue::Priority;
+use super::retry::Patience;
+use super::{Door, DoorEvent, FetchError, Flight, Landing, Purpose, Source, lock};
+use crate::cache::{CacheError, CachedFile, Placement, Reservation, Writer};
+use crate::store::{Body, StoreError};
+use crate::types::ErrorKind;
+
+/// Attempts at a prefetch that nobody waits for yet; then the planner is told and may ask again.
+const AHEAD_ATTEMPTS: u32 = 4;
+/// A first byte that is later than this many times the slow end (p99) of the last minute gets a second request.
+const HEDGE_FACTOR: u32 = 2;
+/// No hedge before this: on a fast store the slow end is scheduling noise.
+const HEDGE_LEAST: Duration = Duration::from_millis(100);
+/// Hedges per hundred GETs at most: extra load stays within 1 %.
+const HEDGE_PERCENT: u64 = 1;
+
+/// Runs a flight to its landing. Never fails itself: whoever waits gets the result, the planner an event.
+pub(super) async fn fly(door: Arc<Door>, flight: Arc<Flight>) {
+    let ahead = matches!(flight.purpose, Purpose::Ahead { .. });
+    if ahead {
+        door.stats.prefetch.in_flight.add(1);
+    }
+    let landing = AssertUnwindSafe(bring(&door, &flight)).catch_unwind().await.unwrap_or_else(|_| {
+        door.stats.panics.add(1);
+        tracing::error!(key = %flight.object.key, "a fetch panicked: its readers get EIO, the mount goes on");
+        Err(FetchError::new(ErrorKind::Io, "a fetch panicked; please report it with the log"))
+    });
+    if ahead {
+        door.stats.prefetch.in_flight.sub(1);
+    }
+    // every flight answers, also a demand's: the planner may have asked for the same object while it was under way
+    let event = match landing.as_ref().map(|(file, _)| file.tier()) {
+        Ok(Some(tier)) => DoorEvent::Fetched { id: flight.id.clone(), tier, ahead },
+        Ok(None) => DoorEvent::Failed { id: flight.id.clone(), kind: ErrorKind::NoSpace },
+        Err(error) => DoorEvent::Failed { id: flight.id.clone(), kind: error.kind },
+    };
+    // first the cache (done by `bring`), then the flight goes: a newcomer finds one or the other
+    lock(&door.flights).remove(&flight.id);
+    flight.landing.send_replace(Some(landing));
+    if let Some(events) = &door.events {
+        // waiting here keeps no reader: the landing is out. The prefetch task is the only receiver; when it is gone so is the plan
+        let _ = events.send(event).await;
+    }
+}
+
+async fn bring(door: &Arc<Door>, flight: &Flight) -> Landing {
+    if let Some(file) = from_cache(door, flight).await {
+        return Ok((file, Source::Cache));
+    }
+    let priority = if flight.demanded.load(Relaxed) { Priority::Demand } else { Priority::Ahead };
+    let mut permit = door.gate.enter(flight.ticket, priority).await;
+    let mut writer = room(door, flight)?;
+    let began = Instant::now();
+    let mut attempt = 0;
+    while writer.written() < flight.object.size {
+        attempt += 1;
+        let before = writer.written();
+        let error = match receive(door, flight, &mut writer).await {
+            Ok(()) => break,
+            Err(Trouble::Cache(error)) => {
+                // the tier failed under our hands: the reader must not notice
+                tracing::warn!(%error, key = %flight.object.key, "a cache tier failed during a write");
+                door.stats.store.bytes_extra.add(writer.written());
+                writer = transient(door, flight)?;
+                continue;
+            }
+            Err(Trouble::Store(error)) => error,
+        };
+        permit.count(writer.written() - before);
+        if error.kind == ErrorKind::Throttled {
+            permit.throttled();
+        }
+        let patience = if flight.demanded.load(Relaxed) {
+            Patience::Deadline(door.config.read_deadline)
+        } else {
+            Patience::Attempts(AHEAD_ATTEMPTS)
+        };
+        door.pause(error, attempt, began, patience).await?;
+    }
+    permit.count(flight.object.size);
+    lock(&door.goodput).record(door.began.elapsed(), flight.object.size);
+    drop(permit); // the place at the store is free, the rest is ours
+    land(door, flight, writer).await
+}
+
+/// A disk tier may have it: look there first, off the async threads.
+async fn from_cache(door: &Arc<Door>, flight: &Flight) -> Option<Arc<CachedFile>> {
+    match door.cache.lookup(&flight.id, flight.object.size) {
+        crate::cache::Lookup::Hit(file) => Some(file),
+        crate::cache::Lookup::Miss => None,
+        crate::cache::Lookup::Unsure => {
+            let (cache, id, size) = (Arc::clone(&door.cache), flight.id.clone(), flight.object.size);
+            door.runtime.spawn_blocking(move || cache.open(&id, size)).await.ok().flatten()
+        }
+    }
+}
+
+/// Room in the cache, as the purpose has it.
+fn room(door: &Door, flight: &Flight) -> Result<Writer, FetchError> {
+    let (placement, ahead) = match flight.purpose {
+        Purpose::Ahead { tier } => (Placement::Planned { tier }, true),
+        Purpose::Demand => (Placement::Unplanned, false),
+    };
+    match door.cache.reserve(flight.object.size, placement) {
+        Ok(reservation) => Ok(writer(door, flight, reservation, ahead)),
+        Err(_) if flight.demanded.load(Relaxed) => transient(door, flight),
+        Err(error) => Err(FetchError::new(error.kind, error.message)),
+    }
+}
+
+fn transient(door: &Door, flight: &Flight) -> Result<Writer, FetchError> {
+    match door.cache.reserve(flight.object.size, Placement::Transient) {
+        Ok(reservation) => Ok(writer(door, flight, reservation, false)),
+        Err(error) => Err(FetchError::new(error.kind, error.message)),
+    }
+}
+
+fn writer(door: &Door, flight: &Flight, reservation: Reservation, ahead: bool) -> Writer {
+    let reservation = if ahead { reservation.fetched_ahead() } else { reservation };
+    door.cache.writer(reservation, &flight.id, flight.object.size)
+}
+
+enum Trouble {
+    Store(StoreError),
+    Cache(CacheError),
+}
+
+/// One request for what is still missing, into the writer.
+async fn receive(door: &Arc<Door>, flight: &Flight, writer: &mut Writer) -> Result<(), Trouble> {
+    let mut body = hedged(door, flight, writer.written()).await.map_err(Trouble::Store)?;
+    while let Some(chunk) = body.next().await {
+        let chunk: Bytes = chunk.map_err(Trouble::Store)?;
+        let bytes = chunk.len() as u64;
+        writer.write(chunk).map_err(Trouble::Cache)?;
+        door.paced(bytes).await;
+    }
+    if writer.written() < flight.object.size {
+        return Err(Trouble::Store(StoreError::new(ErrorKind::Network, format!("the body of {:?} ended early", flight.object.key))));
+    }
+    Ok(())
+}
+
+/// A request, and a second one when the first byte is late; the first to answer serves.
+async fn hedged(door: &Arc<Door>, flight: &Flight, from: u64) -> Result<Body, StoreError> {
+    let read = || door.store.read(&flight.id, from..flight.object.size);
+    let Some(patience) = hedge_after(door) else { return read().await };
+    let first = read();
+    tokio::pin!(first);
+    tokio::select! {
+        biased;
+        body = &mut first => return body,
+        () = tokio::time::sleep(patience) => {}
+    }
+    if !may_hedge(door) {
+        return first.await;
+    }
+    door.stats.store.hedges.add(1);
+    let second = read();
+    tokio::pin!(second);
+    tokio::select! {
+        body = &mut first => match body { Ok(body) => Ok(body), Err(_) => second.await },
+        body = &mut second => match body { Ok(body) => Ok(body), Err(_) => first.await },
+    }
+}
+
+fn hedge_after(door: &Door) -> Option<Duration> {
+    let slow = door.stats.store.latency.quantile(door.began.elapsed().as_secs(), 0.99);
+    (slow > 0).then(|| (Duration::from_micros(slow) * HEDGE_FACTOR).max(HEDGE_LEAST))
+}
+
+fn may_hedge(door: &Door) -> bool {
+    (door.stats.store.hedges.get() + 1) * 100 <= door.stats.store.get.get() * HEDGE_PERCENT
+}
+
+/// Makes the file visible; on a blocking thread when that touches a disk. A tier that fails here costs a second fetch, not a read.
+async fn land(door: &Arc<Door>, flight: &Flight, writer: Writer) -> Landing {
+    let finished = if writer.finish_blocks() {
+        match door.runtime.spawn_blocking(move || writer.finish()).await {
+            Ok(finished) => finished,
+            Err(_) => return Err(FetchError::new(ErrorKind::Io, "a cache write panicked; please report it with the log")),
+        }
+    } else {
+        writer.finish()
+    };
+    match finished {
+        Ok(file) => Ok((file, Source::Store)),
+        Err(error) if flight.demanded.load(Relaxed) => {
+            tracing::warn!(%error, key = %flight.object.key, "a cache tier failed: fetched again for its reader");
+            door.stats.store.bytes_extra.add(flight.object.size);
+            let mut writer = transient(door, flight)?;
+            match receive(door, flight, &mut writer).await {
+                Ok(()) => writer.finish().map(|file| (file, Source::Store)).map_err(|error| FetchError::new(error.kind, error.message)),
+                Err(Trouble::Store(error)) => Err(error.into()),
+                Err(Trouble::Cache(error)) => Err(FetchError::new(error.kind, error.message)),
+            }
+        }
+        Err(error) => Err(FetchError::new(error.kind, error.message)),
+    }
+}

@@ -1,0 +1,263 @@
+//! Opening a file: which version, are its bytes here, and if not, how long to wait for them.
+//!
+//! Small objects are held whole: an open waits for all bytes, at most [`super::OPEN_HOLD`], so that the kernel can then read the cached file
+//! itself. After that the open succeeds anyway and the reads wait, where a process can be killed. Large objects are read by ranges and never wait here.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+
+use super::error::{self, Errno, IO, STALE};
+use super::handle::{Complete, Content, Handle, OpenObject};
+use super::namespace::Place;
+use super::{BeladyFs, ControlFile, OnChange};
+use crate::dataset::Node;
+use crate::fetch::{Opened, Peek, WHOLE_MAX_BYTES};
+use crate::types::{ErrorKind, FileIndex, ObjectMeta, Outcome};
+
+/// The first half of an open.
+#[derive(Debug)]
+pub enum OpenStart {
+    /// Answer now.
+    Now(Arc<Handle>),
+    /// Take the ticket to the runtime: [`BeladyFs::open_wait`].
+    Wait(OpenTicket),
+}
+
+/// An open that has to wait.
+#[derive(Debug)]
+pub struct OpenTicket {
+    ino: u64,
+    process: u32,
+    target: Target,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    File(FileIndex),
+    Control(ControlFile),
+}
+
+/// What a version of an object turned out to be.
+enum Found {
+    Empty(ObjectMeta),
+    Whole(ObjectMeta, Opened),
+    Large(ObjectMeta),
+}
+
+impl BeladyFs {
+    /// Opens for reading. Never waits.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`.
+    pub fn open(self: &Arc<Self>, ino: u64, process: u32) -> Result<OpenStart, Errno> {
+        let file = match self.place(ino)? {
+            Place::Node(Node::File(file)) => file,
+            Place::Control(file) => return Ok(OpenStart::Wait(OpenTicket { ino, process, target: Target::Control(file) })),
+            Place::Node(Node::Dir(_)) | Place::ControlDir => return Err(Errno::ISDIR),
+        };
+        let wait = OpenTicket { ino, process, target: Target::File(file) };
+        if self.versions.is_adopted(file) {
+            return Ok(OpenStart::Wait(wait)); // its old pages may be on their way out
+        }
+        let object = self.versions.current(file);
+        if object.size == 0 {
+            return Ok(OpenStart::Now(self.opened(ino, process, file, Found::Empty(object))));
+        }
+        if object.size > WHOLE_MAX_BYTES {
+            return Ok(OpenStart::Now(self.opened(ino, process, file, Found::Large(object))));
+        }
+        match self.door.peek(&object) {
+            Peek::Ready(held, outcome) => {
+                Ok(OpenStart::Now(self.opened(ino, process, file, Found::Whole(object, Opened { file: held, outcome }))))
+            }
+            Peek::Absent => Ok(OpenStart::Wait(wait)),
+        }
+    }
+
+    /// An open of an inode that the kernel already reads from `held`: it must read the same file, whatever we would choose now.
+    ///
+    /// # Errors
+    /// `ENOENT`: not a file.
+    pub fn open_shared(self: &Arc<Self>, ino: u64, process: u32, held: Complete) -> Result<Arc<Handle>, Errno> {
+        let Place::Node(Node::File(file)) = self.place(ino)? else { return Err(error::NO_ENTRY) };
+        let object = self.versions.current(file);
+        let outcome = match self.door.peek(&object) {
+            Peek::Ready(_, outcome) => outcome,
+            Peek::Absent => Outcome::Retained, // retired while open: the reader has it all the same
+        };
+        Ok(self.opened(ino, process, file, Found::Whole(object, Opened { file: held.file, outcome })))
+    }
+
+    /// The second half of an open that waits: at most the open hold, then the handle's reads wait instead.
+    ///
+    /// # Errors
+    /// From the errno table; the store's last word.
+    pub async fn open_wait(self: &Arc<Self>, ticket: OpenTicket) -> Result<Arc<Handle>, Errno> {
+        let OpenTicket { ino, process, target } = ticket;
+        let file = match target {
+            Target::Control(file) => return self.open_control(ino, process, file).await,
+            Target::File(file) => file,
+        };
+        let this = Arc::clone(self);
+        let mut finding = Box::pin(async move { this.find(file).await });
+        let waiting = self.accounts.wait(process);
+        let found = timeout(self.config.open_hold.min(self.config.read_deadline), &mut finding).await;
+        drop(waiting);
+        match found {
+            Ok(Ok(found)) => Ok(self.opened(ino, process, file, found)),
+            Ok(Err(errno)) => {
+                self.accounts.failed();
+                Err(errno)
+            }
+            Err(_) => Ok(self.open_pending(ino, process, file, finding)),
+        }
+    }
+
+    /// A handle whose bytes are still on their way. The fetch goes on in the door; this only learns how it ended.
+    fn open_pending(
+        self: &Arc<Self>,
+        ino: u64,
+        process: u32,
+        file: FileIndex,
+        finding: impl Future<Output = Result<Found, Errno>> + Send + 'static,
+    ) -> Arc<Handle> {
+        let object = self.versions.current(file);
+        let large = (object.size > WHOLE_MAX_BYTES).then(|| self.door.open_large(&object)); // it changed, and became large
+        let handle = Handle::of(ino, process, OpenObject::new(file, object, large, None));
+        let (this, pending) = (Arc::clone(self), Arc::clone(&handle));
+        self.spawn(async move {
+            let Ok(Ok(Found::Whole(object, opened))) = timeout(this.config.read_deadline, finding).await else { return };
+            let Some(open) = pending.object() else { return };
+            if open.object.version() == object.version() {
+                open.hold(opened.file);
+            }
+            if open.tell_once() {
+                this.accounts.opened(file, process, opened.outcome, object.size);
+            }
+        });
+        handle
+    }
+
+    async fn open_control(&self, ino: u64, process: u32, file: ControlFile) -> Result<Arc<Handle>, Errno> {
+        let render = self.control.clone();
+        let bytes = self.runtime.spawn_blocking(move || (render.0)(file)).await.map_err(|_| {
+            self.accounts.stats.panics.add(1);
+            IO
+        })?;
+        Ok(Arc::new(Handle { ino, process, content: Content::Control(bytes) }))
+    }
+
+    /// The bytes of the version served now; a change noticed on the way is adopted, once.
+    async fn find(self: &Arc<Self>, file: FileIndex) -> Result<Found, Errno> {
+        const VERSIONS_MAX: usize = 2; // the listed one and the one that replaced it; an object that changes faster is not a data set
+        for _ in 0..VERSIONS_MAX {
+            if self.versions.is_adopted(file) {
+                drop(self.versions.settle(file).await);
+            }
+            let object = self.versions.current(file);
+            if object.size == 0 {
+                return Ok(Found::Empty(object));
+            }
+            if object.size > WHOLE_MAX_BYTES {
+                return Ok(Found::Large(object));
+            }
+            match self.door.open(&object).await {
+                Ok(opened) => return Ok(Found::Whole(object, opened)),
+                Err(error) if error.kind == ErrorKind::Changed && self.config.on_change == OnChange::ServeNew => {
+                    self.adopt(file, &object).await?;
+                }
+                Err(error) => {
+                    tracing::error!("open of {} failed: {error}", object.key);
+                    return Err(match error.kind {
+                        ErrorKind::Changed => IO, // on-change fail
+                        kind => error::at_open(kind),
+                    });
+                }
+            }
+        }
+        Err(STALE)
+    }
+
+    /// Learns which version replaced `stale` (one HEAD, whoever else noticed it too) and makes the kernel forget the old one.
+    ///
+    /// The version is replaced before the pages go: a read of an old handle that is answered in between is refused, and one that was
+    /// already under way is waited for by the kernel before it drops the page. So old bytes cannot return.
+    pub(super) async fn adopt(self: &Arc<Self>, file: FileIndex, stale: &ObjectMeta) -> Result<(), Errno> {
+        let _settling = self.versions.settle(file).await;
+        if self.versions.is_stale(file, stale) {
+            return Ok(());
+        }
+        let fresh = self.door.head(&stale.key).await.map_err(|error| {
+            tracing::error!("{} changed in the bucket, and asking for its new version failed: {error}", stale.key);
+            error::at_open(error.kind)
+        })?;
+        if fresh.version() == stale.version() {
+            tracing::error!("{}: the store refused this version and then named it again", stale.key);
+            return Err(IO);
+        }
+        tracing::warn!("{} changed in the bucket: serving the new version from the next open on", stale.key);
+        self.door.forget(&stale.version());
+        self.versions.adopt(file, fresh);
+        let ino = self.manifest.ino(Node::File(file));
+        let invalidate = self.invalidate.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        if let Some(invalidate) = invalidate {
+            self.runtime.spawn_blocking(move || invalidate(ino)).await.map_err(|_| IO)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the handle and tells the access, if its outcome is known.
+    fn opened(self: &Arc<Self>, ino: u64, process: u32, file: FileIndex, found: Found) -> Arc<Handle> {
+        let (open, outcome) = match found {
+            Found::Empty(object) => (OpenObject::new(file, object, None, None), Some(Outcome::Retained)), // nothing to fetch
+            Found::Whole(object, opened) => (OpenObject::new(file, object, None, Some(opened.file)), Some(opened.outcome)),
+            Found::Large(object) => {
+                let reader = self.door.open_large(&object);
+                let held = reader.complete();
+                let outcome = held.as_ref().and_then(|_| reader.outcome());
+                (OpenObject::new(file, object, Some(reader), held), outcome)
+            }
+        };
+        let size = open.object.size;
+        let told = outcome.filter(|_| open.tell_once());
+        let handle = Handle::of(ino, process, open);
+        if let Some(outcome) = told {
+            self.accounts.opened(file, process, outcome, size);
+        }
+        handle
+    }
+
+    /// Enters an open file under a number for the kernel.
+    #[must_use]
+    pub fn register(&self, handle: Arc<Handle>, how: Answered) -> u64 {
+        let reads = &self.accounts.stats.reads;
+        reads.opens.add(1);
+        if how == Answered::Passthrough {
+            reads.passthrough_opens.add(1);
+        }
+        self.handles.insert(handle)
+    }
+
+    /// The kernel closed a handle. `last`: no other handle of the inode is open.
+    pub fn release(&self, number: u64, last: bool) {
+        let Some(handle) = self.handles.remove(number) else { return };
+        let Some(open) = handle.object() else { return };
+        if open.large.is_some() && open.tell_once() {
+            // Opened, and no read reached us: what it read came from the kernel's page cache.
+            self.accounts.opened(open.file, handle.process, Outcome::Retained, open.object.size);
+        }
+        if last {
+            self.accounts.released(open.file);
+        }
+    }
+}
+
+/// How an open was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// The kernel reads the cached file itself.
+    Passthrough,
+    /// Reads come to us, through the kernel's page cache or not.
+    Reads,
+}

@@ -1,0 +1,676 @@
+//! One order: which epoch its readers are in, where in it, and whether the order is to be believed.
+//!
+//! Searching → Locked → Lost, never an error. Locked, every open belongs to the current pass, to its successor (readers are skewed over the
+//! boundary, there is no barrier) or to the rival of the successor: the same epoch once more, because `set_epoch` is easily forgotten. Lost,
+//! a few other epochs at any offset are candidates; the first that is trusted takes over. It decides nothing about bytes.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::belief::{Belief, ELSEWHERE, Verdict};
+use super::next_use::{NextUse, Round, epochs_needed};
+use super::pass::{EpochCount, EpochIndex, Pass, Sight};
+use super::{Action, EpochFiles, OrderConfig, OrderIndex, OrderState, Trust};
+use crate::types::{Epoch, FileIndex, Outcome};
+
+/// Epochs of which the order is held at once, per order (12 bytes a file each).
+const EPOCHS_MAX: usize = 6;
+/// Rows of past epochs remembered for the stats.
+const ROWS_MAX: usize = 1024;
+/// Other epochs tried after a loss before starting over from the first.
+const TRIED_MAX: Epoch = 256;
+/// An open this likely in the current pass needs no comparison with the others: by chance it happens once in 20 opens at most.
+const PLAIN: f64 = 20.0;
+/// ln odds against "this process has moved on to the next epoch" in mid-epoch: one open near the start of the next epoch is a coincidence, two are not.
+const MID_EPOCH: f64 = -7.0;
+/// ... and close to the end of the epoch.
+const AT_THE_END: f64 = -2.0;
+/// ln odds a process can gather: it may have gone on long since, or be many processes (id 0).
+const GATHERED: f64 = 7.0;
+const GATHERED_UNKNOWN: f64 = 2.0;
+/// Opens by which a candidate shows itself wrong.
+const TRIAL_OPENS: u32 = 24;
+
+/// Which pass an open belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Current,
+    Successor,
+    Rival,
+}
+
+/// Where an open belongs in this order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    which: Which,
+    sight: Sight,
+    successor: Option<Sight>,
+    rival: Option<Sight>,
+    /// ln odds of having moved on, this open included; `None` if it was not in question.
+    odds: Option<f64>,
+}
+
+impl Choice {
+    pub(crate) const fn ratio(&self) -> f64 {
+        self.sight.ratio
+    }
+    pub(crate) const fn is_in_stream(&self) -> bool {
+        self.sight.place.is_some()
+    }
+    pub(crate) const fn is_access(&self) -> bool {
+        self.sight.fresh
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    pub(crate) config: OrderConfig,
+    pub(crate) state: OrderState,
+    pub(crate) note: String,
+    pub(crate) belief: Belief,
+    pub(crate) observed: u64,
+    pub(crate) predicted: u64,
+    pub(crate) next_use: NextUse,
+    /// Keys have changed: everything resident must be looked at again.
+    pub(crate) rekey: bool,
+    pub(crate) done: VecDeque<EpochCount>,
+    /// Current, then successor.
+    pub(crate) passes: VecDeque<Pass>,
+    rival: Option<Pass>,
+    closing: Option<Pass>,
+    candidates: Vec<Pass>,
+    known: HashMap<Epoch, Arc<EpochIndex>>,
+    asked: HashSet<Epoch>,
+    odds: HashMap<u32, f64>,
+    /// The same epoch is read again and again.
+    repeats: bool,
+    /// Rounds to know after the current one.
+    depth: Option<u32>,
+    capacity: u64,
+    since_current: u32,
+    /// Lost by density: a candidate must also have the right density.
+    strict: bool,
+    next_trial: Epoch,
+    last_epoch: Epoch,
+    rate: Rate,
+}
+
+/// Places a second, waits left out as well as opens alone can tell.
+#[derive(Debug, Default)]
+struct Rate {
+    places_per_second: f64,
+    since: Duration,
+    opens: u32,
+    waits: u32,
+}
+
+impl Rate {
+    /// Opens per measurement: two batches of the usual size.
+    const OPENS: u32 = 64;
+
+    fn open(&mut self, now: Duration, outcome: Outcome) {
+        self.opens += 1;
+        self.waits += u32::from(matches!(outcome, Outcome::Late | Outcome::Miss));
+        if self.opens == Self::OPENS {
+            let seconds = now.saturating_sub(self.since).as_secs_f64().max(1e-6);
+            let rate = f64::from(self.opens) / seconds;
+            // A span with waits only shows that the readers can do at least so much.
+            self.places_per_second = match (self.places_per_second, self.waits) {
+                (0.0, _) => rate,
+                (old, 0) => 0.8 * old + 0.2 * rate,
+                (old, _) => old.max(rate),
+            };
+            *self = Self { places_per_second: self.places_per_second, since: now, opens: 0, waits: 0 };
+        }
+    }
+}
+
+impl Cursor {
+    pub(crate) fn new(config: OrderConfig, files: usize, capacity: u64) -> Self {
+        Self {
+            last_epoch: config.first_epoch,
+            config,
+            state: OrderState::Searching,
+            note: String::new(),
+            belief: Belief::default(),
+            observed: 0,
+            predicted: 0,
+            next_use: NextUse::new(files),
+            rekey: false,
+            done: VecDeque::new(),
+            passes: VecDeque::new(),
+            rival: None,
+            closing: None,
+            candidates: Vec::new(),
+            known: HashMap::new(),
+            asked: HashSet::new(),
+            odds: HashMap::new(),
+            repeats: false,
+            depth: None,
+            capacity,
+            since_current: 0,
+            strict: false,
+            next_trial: 0,
+            rate: Rate::default(),
+        }
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.state == OrderState::Locked
+    }
+
+    pub(crate) fn confidence(&self) -> f64 {
+        let best = self.candidates.iter().map(|c| c.belief.confidence()).fold(0.0, f64::max);
+        if self.is_locked() { self.belief.confidence() } else { best }
+    }
+
+    pub(crate) fn round(&self) -> Round {
+        self.passes.front().map_or(0, |pass| pass.round)
+    }
+
+    /// The last round in which somebody reads now.
+    fn reading_round(&self) -> Round {
+        self.passes.iter().rev().find(|pass| pass.opened_count() > 0).map_or(self.round(), |pass| pass.round)
+    }
+
+    /// Round of a use that is still to come in a pass being read.
+    pub(crate) fn due(&self, file: FileIndex) -> Option<Round> {
+        self.next_use.next(file, 0).filter(|&round| round <= self.reading_round())
+    }
+
+    fn last_round_epoch(&self) -> Option<Epoch> {
+        self.config.epochs.map(|epochs| self.config.first_epoch.saturating_add(epochs))
+    }
+
+    fn epoch_of(&self, round: Round) -> Option<Epoch> {
+        let current = self.passes.front()?;
+        let epoch = if self.repeats { current.index.epoch } else { current.index.epoch + Epoch::from(round - current.round) };
+        self.last_round_epoch().is_none_or(|end| epoch < end).then_some(epoch)
+    }
+
+    /// Asks for the orders of epochs that are needed and neither known nor asked for.
+    pub(crate) fn want(&mut self, order: OrderIndex, out: &mut Vec<Action>) {
+        let mut wanted: [Option<Epoch>; 2] = [None; 2];
+        if self.is_locked() {
+            let round = self.round();
+            if self.passes.len() < 2 {
+                wanted[0] = self.epoch_of(round + 1);
+            } else if self.next_use.end() <= round + self.depth.unwrap_or(1) {
+                wanted[0] = self.epoch_of(self.next_use.end());
+            }
+        } else if self.state == OrderState::Searching && self.config.trust == Trust::Declared {
+            wanted = [
+                Some(self.config.first_epoch),
+                Some(self.config.first_epoch + 1).filter(|&e| self.last_round_epoch().is_none_or(|end| e < end)),
+            ];
+        } else if self.candidates.len() < EPOCHS_MAX && self.asked.is_empty() {
+            wanted[0] = self.trial();
+            if let Some(index) = wanted[0].and_then(|epoch| self.known.get(&epoch)) {
+                self.candidates.push(Pass::new(Arc::clone(index), 0, None));
+            }
+        }
+        for epoch in wanted.into_iter().flatten() {
+            let needed = self.is_locked() || !self.known.contains_key(&epoch);
+            if needed && self.asked.insert(epoch) {
+                out.push(Action::Compute { order, epoch });
+            }
+        }
+    }
+
+    /// The next epoch worth trying after a loss: the one it was in, the one after, then one after the other from 0.
+    fn trial(&mut self) -> Option<Epoch> {
+        let taken = |epoch: Epoch| self.candidates.iter().any(|c| c.index.epoch == epoch);
+        for epoch in [self.last_epoch, self.last_epoch + 1] {
+            if !taken(epoch) {
+                return Some(epoch);
+            }
+        }
+        for _ in 0..EPOCHS_MAX {
+            let epoch = self.next_trial;
+            self.next_trial = (epoch + 1) % TRIED_MAX;
+            if !taken(epoch) {
+                return Some(epoch);
+            }
+        }
+        None
+    }
+
+    /// The order of an epoch arrived.
+    pub(crate) fn on_order(&mut self, epoch: Epoch, files: Arc<EpochFiles>, sizes: &[u64], round: Round) {
+        self.asked.remove(&epoch);
+        if files.files.is_empty() || u32::try_from(files.files.len()).is_err() || files.files.iter().any(|f| f.at() >= sizes.len()) {
+            "an epoch of this order is empty or names files that are not in the manifest".clone_into(&mut self.note);
+            return;
+        }
+        if self.is_locked() {
+            let (current, end) = (self.round(), self.next_use.end());
+            if self.passes.len() < 2 && self.epoch_of(current + 1) == Some(epoch) {
+                let index = self.index(epoch, files, sizes);
+                self.succeed(index);
+            } else if self.epoch_of(end) == Some(epoch) && end > current {
+                self.rekey |= self.next_use.push(&files.files);
+            }
+            return;
+        }
+        let index = self.index(epoch, files, sizes);
+        match (self.state, self.config.trust) {
+            (OrderState::Searching, Trust::Declared) => {
+                if epoch == self.config.first_epoch {
+                    let start = u32::try_from(self.config.start_place).unwrap_or(u32::MAX).min(index.len());
+                    self.belief = Belief::trusted();
+                    self.lock(Pass::new(index, round, Some(start)));
+                }
+            }
+            _ if self.candidates.len() < EPOCHS_MAX && self.candidates.iter().all(|c| c.index.epoch != epoch) => {
+                self.candidates.push(Pass::new(index, round, None));
+            }
+            _ => {}
+        }
+    }
+
+    fn index(&mut self, epoch: Epoch, files: Arc<EpochFiles>, sizes: &[u64]) -> Arc<EpochIndex> {
+        if self.known.len() >= EPOCHS_MAX {
+            let used: HashSet<Epoch> = self.passes.iter().chain(&self.candidates).chain(&self.rival).map(|p| p.index.epoch).collect();
+            self.known.retain(|epoch, _| used.contains(epoch));
+        }
+        Arc::clone(self.known.entry(epoch).or_insert_with(|| Arc::new(EpochIndex::new(epoch, files, sizes))))
+    }
+
+    /// The readers are in this pass.
+    fn lock(&mut self, mut pass: Pass) {
+        self.state = OrderState::Locked;
+        self.last_epoch = pass.index.epoch;
+        self.next_use.reset(pass.round);
+        self.next_use.push(&pass.index.order.files);
+        for place in 0..pass.len() {
+            if place < pass.tail || pass.is_opened(place) {
+                self.next_use.take(pass.file(place), pass.round);
+            }
+        }
+        pass.scan = pass.scan.max(pass.front());
+        self.candidates.clear();
+        self.passes.clear();
+        self.passes.push_back(pass);
+        self.rival = None;
+        self.repeats = false;
+        self.since_current = 0;
+        self.odds.clear();
+        self.rekey = true;
+        self.succeed_if_known();
+    }
+
+    fn succeed_if_known(&mut self) {
+        if self.passes.len() < 2
+            && let Some(index) = self.epoch_of(self.round() + 1).and_then(|epoch| self.known.get(&epoch))
+        {
+            let index = Arc::clone(index);
+            self.succeed(index);
+        }
+    }
+
+    fn succeed(&mut self, index: Arc<EpochIndex>) {
+        let current = &self.passes[0];
+        if self.depth.is_none() {
+            self.depth = Some(depth(&current.index, &index, self.capacity));
+        }
+        let round = current.round + 1;
+        if self.next_use.end() == round {
+            self.rekey |= self.next_use.push(&index.order.files);
+        }
+        self.passes.push_back(Pass::new(index, round, Some(0)));
+    }
+
+    /// The other thing that may come next: the same epoch again, or the next one where the same has been coming.
+    fn oppose(&mut self) {
+        let Some(current) = self.passes.front() else { return };
+        if self.rival.is_some() || !(current.is_ending() || self.belief.ln() < GATHERED) {
+            return;
+        }
+        let epoch = current.index.epoch;
+        let index = if self.repeats { self.known.get(&(epoch + 1)) } else { Some(&current.index) };
+        if let Some(index) = index {
+            self.rival = Some(Pass::new(Arc::clone(index), current.round + 1, Some(0)));
+        }
+    }
+
+    /// Where an open would belong. Changes nothing: orders are compared by it.
+    pub(crate) fn locate(&self, file: FileIndex, process: u32) -> Option<Choice> {
+        let current = self.passes.front().filter(|_| self.is_locked())?;
+        let sight = current.sight(file, process);
+        let successor = self.passes.get(1);
+        let begun = successor.is_some_and(|s| s.opened_count() > 0) || self.rival.as_ref().is_some_and(|r| r.opened_count() > 0);
+        let plain = Choice { which: Which::Current, sight, successor: None, rival: None, odds: None };
+        if sight.fresh && sight.ratio >= PLAIN && !begun {
+            return Some(plain);
+        }
+        let next = successor.map(|s| s.sight(file, process));
+        let rival = self.rival.as_ref().map(|r| r.sight(file, process));
+        // Until the rival has shown itself it must be clearly better.
+        let ahead = match (&self.rival, successor) {
+            (Some(r), Some(s)) if r.belief.ln() <= s.belief.ln() => (-2.0f64).exp(),
+            _ => 1.0,
+        };
+        let weigh = |s: Option<Sight>, weight: f64| s.filter(|s| s.fresh).map_or(0.0, |s| s.ratio * weight);
+        let (as_next, as_rival) = (weigh(next, 1.0), weigh(rival, ahead));
+        let (other, which, chosen) = if as_rival > as_next { (as_rival, Which::Rival, rival) } else { (as_next, Which::Successor, next) };
+        let Some(chosen) = chosen.filter(|_| other > 0.0) else { return Some(plain) };
+        let least = if begun || current.is_ending() { AT_THE_END } else { MID_EPOCH };
+        let most = if process == 0 { GATHERED_UNKNOWN } else { GATHERED };
+        let before = self.odds.get(&process).copied().unwrap_or(least).clamp(least, most);
+        let odds = before + other.ln() - sight.ratio.max(1e-9).ln();
+        let choice = Choice { successor: next, rival, odds: Some(odds.clamp(MID_EPOCH, most)), ..plain };
+        Some(if odds > 0.0 { Choice { which, sight: chosen, ..choice } } else { choice })
+    }
+
+    /// Whether this process has been reading this order.
+    pub(crate) fn knows(&self, process: u32) -> bool {
+        self.passes.iter().any(|pass| pass.knows(process))
+    }
+
+    /// An open that belongs to this order. The round of the access, if it is one; a re-open in the same epoch is not.
+    pub(crate) fn assign(
+        &mut self,
+        now: Duration,
+        process: u32,
+        file: FileIndex,
+        size: u64,
+        outcome: Outcome,
+        choice: &Choice,
+    ) -> Option<Round> {
+        self.observed += 1;
+        if let Some(odds) = choice.odds {
+            self.odds.insert(process, odds);
+        }
+        let (successor, rival) = (self.passes.len() > 1, self.rival.is_some());
+        let moved_on = choice.which != Which::Current;
+        for (pass, sight) in [
+            (if successor { self.passes.get_mut(1) } else { None }, choice.successor),
+            (self.rival.as_mut().filter(|_| rival), choice.rival),
+        ] {
+            if let (Some(pass), Some(sight)) = (pass, sight) {
+                if let Some(place) = sight.place.filter(|_| sight.fresh) {
+                    pass.follow(process, place);
+                }
+                if moved_on {
+                    pass.belief.add(sight.ratio);
+                }
+            }
+        }
+        let place = choice.sight.place.filter(|_| choice.sight.fresh)?;
+        let expected = choice.sight.ratio >= 1.0;
+        self.predicted += u64::from(expected);
+        self.belief.add(choice.sight.ratio);
+        self.rate.open(now, outcome);
+        self.since_current = if moved_on { self.since_current.saturating_add(1) } else { 0 };
+        let pass = match choice.which {
+            Which::Current => self.passes.front_mut(),
+            Which::Successor => self.passes.get_mut(1),
+            Which::Rival => self.rival.as_mut(),
+        }?;
+        pass.mark(place, process, expected);
+        pass.count.count(now, outcome, size);
+        let round = pass.round;
+        if pass.index.places(file).iter().all(|&place| pass.is_opened(place)) {
+            self.next_use.take(file, round);
+        }
+        Some(round)
+    }
+
+    /// The row of the pass that reads `round`.
+    pub(crate) fn count_of(&mut self, round: Round) -> Option<&mut EpochCount> {
+        self.passes.iter_mut().find(|pass| pass.round == round).map(|pass| &mut pass.count)
+    }
+
+    /// A reader of this order opened a file that is not in it.
+    pub(crate) fn doubt(&mut self) {
+        self.observed += 1;
+        self.belief.add(ELSEWHERE);
+        if let Some(pass) = self.passes.front_mut() {
+            pass.density.open(true);
+        }
+    }
+
+    /// After an open: does the order still hold, and has an epoch ended?
+    pub(crate) fn judge(&mut self) {
+        if !self.is_locked() {
+            return;
+        }
+        let verdict = self.passes.iter().map(|p| p.density.verdict()).find(|v| matches!(v, Verdict::Foreign | Verdict::Skipped));
+        match verdict {
+            Some(Verdict::Foreign) => {
+                self.lose("readers open files that are not in this node's stream: check world size, ranks and root", true);
+            }
+            Some(_) => self.lose("readers leave out places of the stream: check world size and ranks", true),
+            None if self.belief.is_lost() => {
+                self.lose("opens are not where the order has them: check seed, epoch, root and world size", false)
+            }
+            None => {
+                self.oppose();
+                self.decide_rival();
+                self.advance();
+            }
+        }
+    }
+
+    fn lose(&mut self, why: &str, strict: bool) {
+        let epoch = self.passes.front().map_or(self.last_epoch, |pass| pass.index.epoch);
+        self.note = format!("epoch {epoch}: {why}");
+        self.state = OrderState::Lost;
+        self.strict = strict;
+        self.last_epoch = epoch;
+        self.next_trial = 0;
+        self.belief = Belief::default();
+        self.rival = None;
+        self.rekey = true;
+        for pass in std::mem::take(&mut self.passes).into_iter().chain(self.closing.take()) {
+            self.row(pass.count);
+        }
+        for epoch in [epoch, epoch + 1] {
+            if let Some(index) = self.known.get(&epoch) {
+                self.candidates.push(Pass::new(Arc::clone(index), 0, None));
+            }
+        }
+    }
+
+    fn row(&mut self, count: EpochCount) {
+        if count.accesses == 0 {
+            return;
+        }
+        if self.done.len() == ROWS_MAX {
+            self.done.pop_front();
+        }
+        self.done.push_back(count);
+    }
+
+    fn decide_rival(&mut self) {
+        let against = self.passes.get(1).map_or(0.0, |s| s.belief.ln());
+        let Some(mut rival) = self.rival.take_if(|r| r.belief.is_trusted() && r.belief.ln() > against + GATHERED) else { return };
+        self.repeats = !self.repeats;
+        self.note = if self.repeats {
+            format!("epoch {} is read again: is set_epoch called?", rival.index.epoch)
+        } else {
+            format!("epoch {} follows again", rival.index.epoch)
+        };
+        self.next_use.truncate(rival.round);
+        self.next_use.push(&rival.index.order.files);
+        for place in 0..rival.len() {
+            if rival.is_opened(place) {
+                self.next_use.take(rival.file(place), rival.round);
+            }
+        }
+        rival.scan = rival.scan.max(rival.front());
+        if let Some(successor) = self.passes.remove(1) {
+            rival.count.merge(&successor.count);
+        }
+        self.depth = if self.repeats { Some(1) } else { None };
+        self.passes.push_back(rival);
+        self.rekey = true;
+    }
+
+    /// The current pass is over when all of it was opened and the next has begun, or when nobody has come back to it for long.
+    fn advance(&mut self) {
+        let (Some(current), Some(next)) = (self.passes.front(), self.passes.get(1)) else { return };
+        let rival = self.rival.as_ref().map_or(0.0, |r| r.belief.ln());
+        let complete = current.opened_count() == current.len();
+        let sure = next.belief.ln() > rival + 3.0 || next.opened_count() >= 64;
+        let idle = 256.min(next.len() / 2).max(1);
+        if !(complete && next.opened_count() > 0 && sure || self.since_current > idle && next.opened_count() > idle / 2) {
+            return;
+        }
+        let closing = self.passes.pop_front();
+        if let Some(unfinished) = std::mem::replace(&mut self.closing, closing) {
+            self.row(unfinished.count);
+        }
+        self.rival = None;
+        self.since_current = 0;
+        self.odds.clear();
+        self.last_epoch = self.passes[0].index.epoch;
+        if self.repeats {
+            self.succeed_if_known();
+        } else {
+            let current = self.last_epoch;
+            self.known.retain(|&epoch, _| epoch >= current);
+            self.succeed_if_known();
+        }
+    }
+
+    /// Gives up at most `limit` places that were passed over, of the closing and the current pass.
+    pub(crate) fn pass_over(&mut self, limit: u32, passed: &mut Vec<FileIndex>) {
+        let mut left = limit;
+        let over = self.passes.front().map_or(0, Pass::over);
+        let closing = self.closing.as_mut().map(|pass| (pass.len(), pass));
+        let current = self.passes.front_mut().map(|pass| (over.min(pass.len()), pass));
+        for (end, pass) in closing.into_iter().chain(current) {
+            while pass.tail < end && left > 0 {
+                let place = pass.tail;
+                pass.tail += 1;
+                left -= 1;
+                if !pass.is_opened(place) {
+                    let file = pass.file(place);
+                    self.next_use.take(file, pass.round);
+                    passed.push(file);
+                }
+            }
+        }
+        if let Some(pass) = self.closing.take_if(|pass| pass.tail == pass.len()) {
+            self.next_use.drop_before(pass.round + 1);
+            self.row(pass.count);
+        }
+    }
+
+    /// Rows of all epochs read, oldest first.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &EpochCount> {
+        self.done.iter().chain(self.closing.iter().chain(&self.passes).map(|pass| &pass.count).filter(|count| count.accesses > 0))
+    }
+
+    /// The next place to fetch: pass (0 current, 1 successor), place and seconds until it is read. `skip` says which files need no fetch.
+    pub(crate) fn next_missing(&mut self, steps: &mut u32, mut skip: impl FnMut(FileIndex, Round) -> bool) -> Option<(usize, u32, f64)> {
+        if !self.is_locked() {
+            return None;
+        }
+        let rate = if self.rate.places_per_second > 0.0 { self.rate.places_per_second } else { 1.0 };
+        let mut distance = 0;
+        for (number, pass) in self.passes.iter_mut().enumerate() {
+            let front = pass.front();
+            pass.scan = pass.scan.max(front);
+            while pass.scan < pass.len() {
+                if *steps == 0 {
+                    return None;
+                }
+                let place = pass.scan;
+                if !pass.is_opened(place) && !skip(pass.file(place), pass.round) {
+                    return Some((number, place, f64::from(distance + (place - front)) / rate));
+                }
+                pass.scan += 1;
+                *steps -= 1;
+            }
+            distance += pass.len().saturating_sub(front);
+        }
+        None
+    }
+
+    /// A file that was passed by prefetch is missing after all.
+    pub(crate) fn rewind(&mut self, file: FileIndex) {
+        for pass in &mut self.passes {
+            let back = pass.index.places(file).iter().copied().find(|&place| !pass.is_opened(place) && place >= pass.front());
+            if let Some(place) = back {
+                pass.scan = pass.scan.min(place);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn last_epoch(&self) -> Epoch {
+        self.last_epoch
+    }
+
+    /// Unopened places from the front on.
+    pub(crate) fn upcoming(&self, limit: usize) -> Vec<(Epoch, FileIndex)> {
+        let places = |pass: &Pass| {
+            (pass.front()..pass.len())
+                .filter(|&p| !pass.is_opened(p))
+                .map(|p| (pass.index.epoch, pass.file(p)))
+                .take(limit)
+                .collect::<Vec<_>>()
+        };
+        self.passes.iter().flat_map(places).take(limit).collect()
+    }
+
+    /// Places between the slowest and the fastest reader.
+    pub(crate) fn spread(&self) -> u32 {
+        self.passes.front().map_or(0, Pass::spread)
+    }
+
+    /// Not locked: does any candidate explain the opens?
+    pub(crate) fn search(&mut self, file: FileIndex, process: u32, round: Round) {
+        self.observed += 1;
+        let strict = self.strict;
+        let mut found = None;
+        for (number, candidate) in self.candidates.iter_mut().enumerate() {
+            let sight = candidate.sight(file, process);
+            match sight.place {
+                Some(place) if sight.fresh => {
+                    candidate.belief.add(sight.ratio);
+                    candidate.mark(place, process, sight.ratio >= 1.0);
+                }
+                None if process == 0 || candidate.knows(process) => {
+                    candidate.belief.add(ELSEWHERE);
+                    candidate.density.open(true);
+                }
+                _ => {}
+            }
+            if candidate.belief.is_trusted() && (!strict || candidate.density.verdict() == Verdict::Fits) {
+                found = Some(number);
+            } else if candidate.opened_count() > candidate.len() / 2 {
+                // It would soon have no unopened place left to be right about.
+                *candidate = Pass::new(Arc::clone(&candidate.index), 0, None);
+            }
+        }
+        if let Some(number) = found {
+            let mut pass = self.candidates.swap_remove(number);
+            pass.round = round;
+            self.belief = pass.belief;
+            if self.state == OrderState::Lost {
+                self.note = format!("followed again from epoch {} place {} on", pass.index.epoch, pass.front());
+            }
+            self.lock(pass);
+            return;
+        }
+        let permanent = [self.last_epoch, self.last_epoch + 1];
+        let refuted = |c: &Pass| c.belief.is_lost() && c.opened_count() >= TRIAL_OPENS && !permanent.contains(&c.index.epoch);
+        if let Some(number) = self.candidates.iter().position(refuted) {
+            let gone = self.candidates.swap_remove(number);
+            self.known.remove(&gone.index.epoch);
+        }
+    }
+}
+
+/// Rounds to know after the current one, from how much of one epoch's stream comes again in the next.
+fn depth(current: &EpochIndex, next: &EpochIndex, capacity: u64) -> u32 {
+    let again = next.order.files.iter().filter(|&&file| !current.places(file).is_empty()).count();
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    let (nodes, bytes, capacity) = (next.order.files.len() as f64 / again.max(1) as f64, current.bytes as f64, capacity as f64);
+    epochs_needed(nodes, capacity / (nodes * bytes).max(1.0))
+}

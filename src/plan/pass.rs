@@ -1,0 +1,417 @@
+//! One pass of readers through one epoch's order: which places were opened, where each process is, and how likely the next open is.
+//!
+//! A pass is also the unit of a hypothesis: "the readers are in epoch e, here" is a pass with a [`Belief`]. It does not decide anything;
+//! `cursor.rs` compares passes.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::EpochFiles;
+use super::belief::{Belief, Density, ELSEWHERE, Kernel};
+use super::next_use::Round;
+use crate::types::{Epoch, FileIndex, Outcome};
+
+/// An epoch's order and its inverse: the places of each file, in compressed rows (8 bytes a file).
+#[derive(Debug)]
+pub(crate) struct EpochIndex {
+    pub(crate) epoch: Epoch,
+    pub(crate) order: Arc<EpochFiles>,
+    starts: Vec<u32>,
+    places: Vec<u32>,
+    pub(crate) bytes: u64,
+}
+
+impl EpochIndex {
+    pub(crate) fn new(epoch: Epoch, order: Arc<EpochFiles>, sizes: &[u64]) -> Self {
+        let mut starts = vec![0u32; sizes.len() + 1];
+        let mut bytes = 0;
+        for file in &order.files {
+            starts[file.at() + 1] += 1;
+            bytes += sizes[file.at()];
+        }
+        for file in 0..sizes.len() {
+            starts[file + 1] += starts[file];
+        }
+        let mut places = vec![0u32; order.files.len()];
+        // Filled from the back, so that each row ends up ascending and `starts` is shifted into place by the fill itself.
+        let len = u32::try_from(order.files.len()).expect("orders longer than 2^32 are refused before");
+        for (place, file) in (0..len).rev().zip(order.files.iter().rev()) {
+            let slot = &mut starts[file.at() + 1];
+            *slot -= 1;
+            places[*slot as usize] = place;
+        }
+        // Now starts[f + 1] is the beginning of row f.
+        starts.rotate_left(1);
+        let files = sizes.len();
+        starts[files] = len;
+        Self { epoch, order, starts, places, bytes }
+    }
+
+    pub(crate) fn places(&self, file: FileIndex) -> &[u32] {
+        &self.places[self.starts[file.at()] as usize..self.starts[file.at() + 1] as usize]
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        // Event::Order refuses longer ones.
+        u32::try_from(self.order.files.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Accesses, bytes and time of one pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EpochCount {
+    pub epoch: Epoch,
+    pub accesses: u64,
+    pub retained: u64,
+    pub in_time: u64,
+    pub late: u64,
+    pub miss: u64,
+    pub retained_bytes: u64,
+    pub in_time_bytes: u64,
+    pub late_bytes: u64,
+    pub miss_bytes: u64,
+    /// From its first open to its last.
+    pub seconds: f64,
+    /// What the ideal cache of the same capacity would have retained of the same accesses, by bytes.
+    pub bound_retained_rate: f64,
+    /// Bytes accessed that the ideal cache must have fetched.
+    pub bound_store_bytes: u64,
+    /// Of the accesses so far, bytes the ideal cache had.
+    pub(crate) bound_retained_bytes: u64,
+    pub(crate) began: Option<Duration>,
+}
+
+impl EpochCount {
+    /// Bytes accessed.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.retained_bytes + self.in_time_bytes + self.late_bytes + self.miss_bytes
+    }
+
+    /// Takes over accesses that were counted for a pass that turned out to be another.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.accesses += other.accesses;
+        self.retained += other.retained;
+        self.in_time += other.in_time;
+        self.late += other.late;
+        self.miss += other.miss;
+        self.retained_bytes += other.retained_bytes;
+        self.in_time_bytes += other.in_time_bytes;
+        self.late_bytes += other.late_bytes;
+        self.miss_bytes += other.miss_bytes;
+        self.bound_retained_bytes += other.bound_retained_bytes;
+        self.bound();
+    }
+
+    /// Brings the bound's rate and store bytes up to date.
+    pub(crate) fn bound(&mut self) {
+        let bytes = self.bytes();
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let rate = if bytes == 0 { 0.0 } else { self.bound_retained_bytes as f64 / bytes as f64 };
+        self.bound_retained_rate = rate;
+        self.bound_store_bytes = bytes.saturating_sub(self.bound_retained_bytes);
+    }
+
+    pub(crate) fn count(&mut self, now: Duration, outcome: Outcome, size: u64) {
+        let (count, bytes) = match outcome {
+            Outcome::Retained => (&mut self.retained, &mut self.retained_bytes),
+            Outcome::InTime => (&mut self.in_time, &mut self.in_time_bytes),
+            Outcome::Late => (&mut self.late, &mut self.late_bytes),
+            Outcome::Miss => (&mut self.miss, &mut self.miss_bytes),
+        };
+        *count += 1;
+        *bytes += size;
+        self.accesses += 1;
+        let began = *self.began.get_or_insert(now);
+        self.seconds = now.saturating_sub(began).as_secs_f64();
+    }
+}
+
+/// How an open looks from a pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight {
+    /// The place it would be: the next unopened one of this file, or an opened one.
+    pub(crate) place: Option<u32>,
+    /// Not opened before in this pass.
+    pub(crate) fresh: bool,
+    /// Likelihood ratio against uniform.
+    pub(crate) ratio: f64,
+}
+
+/// Opens that `front` looks back over: eight of each of 32 workers.
+const RECENT: u64 = 256;
+/// Steps searched backwards for the end of a run of opened places.
+const RUN_SEARCH: u32 = 8;
+/// Processes remembered; more than ranks × workers of any node, a bound for thread pools that never reuse an id.
+const PROCESSES_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Pass {
+    pub(crate) index: Arc<EpochIndex>,
+    pub(crate) round: Round,
+    pub(crate) belief: Belief,
+    pub(crate) density: Density,
+    pub(crate) count: EpochCount,
+    /// Prefetch has looked at all places before this one.
+    pub(crate) scan: u32,
+    /// Places before this one are over: opened or passed over.
+    pub(crate) tail: u32,
+    kernel: Kernel,
+    opened: Vec<u64>,
+    opened_count: u32,
+    /// Maximal runs of opened places along each rank's stream.
+    runs: u32,
+    last: HashMap<u32, u32>,
+    /// Where reading begins, if known.
+    start: Option<u32>,
+    /// One past the furthest place opened where it was expected.
+    high: u32,
+    opens: u64,
+    /// Ascending places of the last [`RECENT`] opens, the smallest in front (a monotone queue).
+    recent: VecDeque<(u64, u32)>,
+    early: VecDeque<(u64, u32)>,
+    late: VecDeque<(u64, u32)>,
+}
+
+impl Pass {
+    pub(crate) fn new(index: Arc<EpochIndex>, round: Round, start: Option<u32>) -> Self {
+        let len = index.len();
+        let begin = start.unwrap_or(0).min(len);
+        Self {
+            round,
+            belief: Belief::default(),
+            density: Density::default(),
+            count: EpochCount { epoch: index.epoch, ..EpochCount::default() },
+            scan: begin,
+            tail: begin,
+            kernel: Kernel::new(len as usize),
+            opened: vec![0; (len as usize).div_ceil(64)],
+            opened_count: 0,
+            runs: 0,
+            last: HashMap::new(),
+            start,
+            high: begin,
+            opens: 0,
+            recent: VecDeque::new(),
+            early: VecDeque::new(),
+            late: VecDeque::new(),
+            index,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.index.len()
+    }
+    pub(crate) fn file(&self, place: u32) -> FileIndex {
+        self.index.order.files[place as usize]
+    }
+    pub(crate) fn is_opened(&self, place: u32) -> bool {
+        self.opened[place as usize / 64] >> (place % 64) & 1 == 1
+    }
+    pub(crate) const fn opened_count(&self) -> u32 {
+        self.opened_count
+    }
+    pub(crate) const fn high(&self) -> u32 {
+        self.high
+    }
+    pub(crate) fn knows(&self, process: u32) -> bool {
+        self.last.contains_key(&process)
+    }
+
+    /// Where the slowest of the recent readers is.
+    pub(crate) fn front(&self) -> u32 {
+        self.recent.front().map_or(self.start.unwrap_or(0), |&(_, place)| place)
+    }
+
+    /// How far readers are apart.
+    pub(crate) fn spread(&self) -> u32 {
+        self.high.saturating_sub(self.front())
+    }
+
+    /// Close to its end: another pass may begin any moment.
+    pub(crate) fn is_ending(&self) -> bool {
+        let len = self.len();
+        self.high.saturating_add((len / 50).max(64)) >= len
+    }
+
+    /// The place an open of `file` by a process at `last` is: the first unopened one ahead of it, else any unopened, else any.
+    fn place_of(&self, file: FileIndex, last: Option<u32>) -> Option<(u32, bool)> {
+        let places = self.index.places(file);
+        let mut unopened = None;
+        for &place in places {
+            if !self.is_opened(place) {
+                if last.is_none_or(|last| place > last) {
+                    return Some((place, true));
+                }
+                unopened = unopened.or(Some(place));
+            }
+        }
+        unopened.map(|place| (place, true)).or_else(|| places.first().map(|&place| (place, false)))
+    }
+
+    /// How likely this open is if the readers are in this pass.
+    pub(crate) fn sight(&self, file: FileIndex, process: u32) -> Sight {
+        let last = if process == 0 { None } else { self.last.get(&process).copied() };
+        let Some((place, fresh)) = self.place_of(file, last) else {
+            return Sight { place: None, fresh: false, ratio: ELSEWHERE };
+        };
+        if !fresh {
+            return Sight { place: Some(place), fresh, ratio: ELSEWHERE };
+        }
+        let from = match last {
+            Some(last) => Some(last),
+            None if self.recent.is_empty() && self.start.is_none() => None,
+            // A first open is measured from the front: a place at the front is one step ahead.
+            None => self.front().checked_sub(1),
+        };
+        let by_process = match from {
+            Some(from) => self.step(from, place),
+            None if self.start.is_some() || !self.recent.is_empty() => self.kernel.forward(place + 1),
+            None => 1.0, // any offset is as likely as any other
+        };
+        let ratio = match self.run_distance(place) {
+            // Which of the runs goes on is not known, so each gets its share.
+            Some(steps) => 0.5 * by_process + 0.5 * self.kernel.forward(steps) / f64::from(self.runs.max(1)),
+            None if self.runs == 0 => by_process,
+            None => 0.5 * by_process,
+        };
+        Sight { place: Some(place), fresh, ratio }
+    }
+
+    /// Ratio of going from one place to another: along the rank's own stream in its steps, or across ranks in places.
+    fn step(&self, from: u32, to: u32) -> f64 {
+        let stride = self.index.order.stride.max(1);
+        let distance = from.abs_diff(to).max(1);
+        let (share, steps) = if stride == 1 {
+            (1.0, distance)
+        } else if distance.is_multiple_of(stride) {
+            (0.5, distance / stride)
+        } else {
+            (0.5, distance)
+        };
+        share * if to > from { self.kernel.forward(steps) } else { self.kernel.backward(steps) }
+    }
+
+    /// Steps back along the rank's stream to the nearest opened place.
+    fn run_distance(&self, place: u32) -> Option<u32> {
+        let stride = self.index.order.stride.max(1);
+        (1..=RUN_SEARCH).find(|k| place.checked_sub(k * stride).is_some_and(|before| self.is_opened(before)))
+    }
+
+    /// Remembers where a process is without counting an open (a hypothesis that was not chosen).
+    pub(crate) fn follow(&mut self, process: u32, place: u32) {
+        if process != 0 {
+            if self.last.len() >= PROCESSES_MAX {
+                self.last.clear();
+            }
+            self.last.insert(process, place);
+        }
+    }
+
+    /// An open that belongs here.
+    pub(crate) fn mark(&mut self, place: u32, process: u32, expected: bool) {
+        self.follow(process, place);
+        self.opens += 1;
+        let stride = self.index.order.stride.max(1);
+        let before = place.checked_sub(stride);
+        let before_opened = before.is_none_or(|before| self.is_opened(before));
+        if !self.is_opened(place) {
+            self.opened[place as usize / 64] |= 1 << (place % 64);
+            self.opened_count += 1;
+            let joins_before = before.is_some_and(|before| self.is_opened(before));
+            let joins_after = place.checked_add(stride).is_some_and(|after| after < self.len() && self.is_opened(after));
+            self.runs = self.runs + 1 - u32::from(joins_before) - u32::from(joins_after);
+        }
+        self.density.open(false);
+        if expected {
+            self.high = self.high.max(place + 1);
+            while self.recent.back().is_some_and(|&(_, other)| other >= place) {
+                self.recent.pop_back();
+            }
+            self.recent.push_back((self.opens, place));
+            match before {
+                Some(before) if !before_opened => self.early.push_back((self.opens, before)),
+                _ => {
+                    self.density.passed_early(false);
+                    self.density.passed_late(false);
+                }
+            }
+        }
+        while self.recent.front().is_some_and(|&(at, _)| at + RECENT <= self.opens) {
+            self.recent.pop_front();
+        }
+        self.judge_gaps();
+    }
+
+    /// Two waits for the place before an opened one: a short one that a wrong world size fails at once, and one longer than the loader's
+    /// spread for everything subtler. Both queues are bounded by their waits.
+    fn judge_gaps(&mut self) {
+        // One round of all processes, or 64 opens: a batch of one sample has its predecessor in another process.
+        let early_wait = 64 + 2 * u64::try_from(self.last.len()).unwrap_or(0).min(64);
+        while let Some(&(at, place)) = self.early.front().filter(|&&(at, _)| at + early_wait <= self.opens) {
+            self.early.pop_front();
+            let passed = !self.is_opened(place);
+            self.density.passed_early(passed);
+            if passed {
+                self.late.push_back((at, place));
+            } else {
+                self.density.passed_late(false);
+            }
+        }
+        let late_wait = (2 * u64::from(self.spread())).clamp(128, 1 << 16);
+        while let Some(&(_, place)) = self.late.front().filter(|&&(at, _)| at + late_wait <= self.opens) {
+            self.late.pop_front();
+            let passed = !self.is_opened(place);
+            self.density.passed_late(passed);
+        }
+    }
+
+    /// Places before this are passed over for good: nobody recent is near them.
+    pub(crate) fn over(&self) -> u32 {
+        // The grace is one more spread and the recent opens: a restarted worker may come back for its batch.
+        self.front().saturating_sub(self.spread().saturating_add(256))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(files: &[u32], stride: u32, n: usize) -> Pass {
+        let order = EpochFiles { files: files.iter().map(|&f| FileIndex(f)).collect(), stride };
+        Pass::new(Arc::new(EpochIndex::new(0, Arc::new(order), &vec![1; n])), 0, Some(0))
+    }
+
+    #[test]
+    fn the_inverse_lists_every_place_of_a_file_in_order() {
+        let pass = pass(&[3, 1, 3, 0, 3, 1], 1, 5);
+        assert_eq!(pass.index.places(FileIndex(3)), [0, 2, 4]);
+        assert_eq!(pass.index.places(FileIndex(1)), [1, 5]);
+        assert_eq!(pass.index.places(FileIndex(0)), [3]);
+        assert!(pass.index.places(FileIndex(2)).is_empty());
+        assert!(pass.index.places(FileIndex(4)).is_empty());
+    }
+
+    #[test]
+    fn repeated_files_take_their_places_one_after_the_other() {
+        let mut pass = pass(&[3, 1, 3, 0], 1, 4);
+        for expected in [Some(0), Some(2)] {
+            let sight = pass.sight(FileIndex(3), 1);
+            assert_eq!((sight.place, sight.fresh), (expected, true));
+            pass.mark(expected.unwrap(), 1, true);
+        }
+        assert!(!pass.sight(FileIndex(3), 1).fresh);
+    }
+
+    #[test]
+    fn runs_are_counted_along_each_ranks_stream() {
+        let files: Vec<u32> = (0..64).collect();
+        let mut pass = pass(&files, 2, 64);
+        for place in [0, 2, 4, 1, 5, 3] {
+            pass.mark(place, 1, true);
+        }
+        assert_eq!(pass.runs, 2);
+        assert_eq!(pass.opened_count(), 6);
+    }
+}

@@ -1,0 +1,708 @@
+//! The planner against a store, a cache and readers of virtual time: an epoch of a million files in a second, the same every time.
+//!
+//! For `belady plan` (what will a run cost before paying), for tests and for benches. The store is one pipe: a latency drawn per request and a
+//! bandwidth shared in order of arrival. The cache keeps its own books and refuses what does not fit, so that the planner's cannot be wrong
+//! unnoticed. Readers are threads over one list, or DataLoader workers as orders.md §4 describes them. It models no disk and no decode.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Action, EpochCount, EpochFiles, Event, OrderConfig, OrderState, Planner, PlannerConfig, PlannerView};
+use crate::types::{Epoch, ErrorKind, FileIndex, Outcome};
+
+/// The store, as seen through the door.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreModel {
+    pub latency: Duration,
+    /// Share of requests that take ten times the latency, per mille.
+    pub slow_per_mille: u32,
+    pub bytes_per_second: f64,
+    pub in_flight_max: u32,
+}
+
+impl Default for StoreModel {
+    /// An S3-like store over 10 Gbit/s.
+    fn default() -> Self {
+        Self { latency: Duration::from_millis(20), slow_per_mille: 10, bytes_per_second: 1e9, in_flight_max: 64 }
+    }
+}
+
+/// Who reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Readers {
+    /// Threads (of one process) that take the next place of the merged stream each.
+    Threads { threads: u32 },
+    /// One DataLoader per local rank.
+    Loader { workers: u32, batch: u32, prefetch_factor: u32 },
+}
+
+/// What process ids the planner is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processes {
+    Known,
+    /// All 0: the readers live in another pid namespace.
+    Unknown,
+}
+
+/// One run: what is declared to the planner and what really happens.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub declared: OrderConfig,
+    /// The order declared, by epoch: what the planner is answered.
+    pub predicted: Script,
+    /// The order really read, by number of the pass.
+    pub actual: Script,
+    /// Place of the first pass the readers begin at (per merged stream).
+    pub start_place: u32,
+    pub passes: u64,
+    pub readers: Readers,
+    /// Compute time of one sample on one rank.
+    pub compute: Duration,
+    /// Rank r computes slower by r times this share: ranks drift apart, in per mille.
+    pub skew_per_mille: u32,
+    /// Passes of this run wait for this run (by number) to finish as many: validation after training.
+    pub after: Option<usize>,
+}
+
+/// Orders by epoch number; cheap to clone.
+#[derive(Clone)]
+pub struct Script(pub Arc<dyn Fn(Epoch) -> EpochFiles + Send + Sync>);
+
+impl std::fmt::Debug for Script {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Script")
+    }
+}
+
+/// All of a simulation.
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    pub tiers: Vec<u64>,
+    pub sizes: Arc<[u64]>,
+    pub store: StoreModel,
+    pub runs: Vec<Run>,
+    pub processes: Processes,
+    /// Opened and Released events lost, per mille.
+    pub lost_per_mille: u32,
+    pub seed: u64,
+}
+
+/// What came of one order.
+#[derive(Clone, Debug)]
+pub struct OrderForecast {
+    pub state: OrderState,
+    pub note: String,
+    pub observed: u64,
+    pub predicted: u64,
+    pub epochs: Vec<EpochCount>,
+    /// Opens of this run when its order was first seen lost.
+    pub lost_at: Option<u64>,
+    /// Its opens in all.
+    pub opens: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Forecast {
+    pub seconds: f64,
+    pub store_bytes: u64,
+    pub store_requests: u64,
+    /// Seconds readers waited, summed over readers.
+    pub wait_seconds: f64,
+    pub orders: Vec<OrderForecast>,
+    pub view: PlannerView,
+    /// Actions that make no sense: a fetch of a file that is here or in flight, or beyond the budget. Must be empty.
+    pub faults: Vec<String>,
+}
+
+impl Simulation {
+    /// Runs to the end.
+    #[must_use]
+    pub fn run(&self) -> Forecast {
+        World::new(self).run()
+    }
+}
+
+/// xorshift64*: seeded, and good enough for latencies.
+#[derive(Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+    pub(crate) const fn per_mille(&mut self, share: u32) -> bool {
+        (self.next() >> 32) % 1000 < share as u64
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Arrived(u32),
+    /// (run, reader) goes on.
+    Reader(usize, usize),
+    /// (run, rank): the main process has consumed a batch.
+    Consumed(usize, usize),
+    Computed(usize, Epoch),
+    Tick,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Held {
+    #[default]
+    No,
+    /// In flight; asked for ahead into this tier.
+    Ahead(usize),
+    Demand(Option<usize>),
+    Here {
+        tier: usize,
+        fresh: bool,
+    },
+}
+
+/// A thread or a worker.
+#[derive(Debug)]
+struct Reader {
+    rank: usize,
+    process: u32,
+    /// Batches to read, for workers: first step and end step of the rank's stream.
+    batches: VecDeque<(u32, u32)>,
+    reading: Option<FileIndex>,
+}
+
+#[derive(Debug, Default)]
+struct Rank {
+    /// Steps of the stream handed out.
+    dispatched: u32,
+    batches_out: u64,
+    /// Batches read completely, waiting in order.
+    complete: VecDeque<bool>,
+    delivered: u64,
+    busy: bool,
+    pass: u64,
+}
+
+#[derive(Debug)]
+struct Live {
+    orders: VecDeque<(u64, Arc<EpochFiles>)>,
+    readers: Vec<Reader>,
+    ranks: Vec<Rank>,
+    /// Threads: next place.
+    next: u32,
+    pass: u64,
+    passes_done: u64,
+    opens: u64,
+    lost_at: Option<u64>,
+    /// Readers that are asleep because `after` is not done.
+    parked: bool,
+}
+
+struct World<'a> {
+    plan: &'a Simulation,
+    planner: Planner,
+    now: Duration,
+    events: BinaryHeap<Reverse<(Duration, u64, What)>>,
+    sequence: u64,
+    held: Vec<Held>,
+    waiting: std::collections::HashMap<u32, Vec<(usize, usize, Duration)>>,
+    handles: std::collections::HashMap<u32, u32>,
+    retired_open: std::collections::HashMap<u32, (usize, u64)>,
+    used: Vec<u64>,
+    pipe: Duration,
+    flights: u32,
+    queue: VecDeque<u32>,
+    dice: Dice,
+    live: Vec<Live>,
+    next_process: u32,
+    store_bytes: u64,
+    store_requests: u64,
+    waited: Duration,
+    faults: Vec<String>,
+    actions: Vec<Action>,
+}
+
+/// At most so many faults are described.
+const FAULTS_MAX: usize = 20;
+
+impl<'a> World<'a> {
+    fn new(plan: &'a Simulation) -> Self {
+        let mut config = PlannerConfig::new(plan.tiers.clone());
+        config.in_flight_max = plan.store.in_flight_max;
+        let mut planner = Planner::new(config, Arc::clone(&plan.sizes));
+        for run in &plan.runs {
+            planner.add_order(run.declared.clone());
+        }
+        Self {
+            plan,
+            planner,
+            now: Duration::ZERO,
+            events: BinaryHeap::new(),
+            sequence: 0,
+            held: vec![Held::No; plan.sizes.len()],
+            waiting: std::collections::HashMap::new(),
+            handles: std::collections::HashMap::new(),
+            retired_open: std::collections::HashMap::new(),
+            used: vec![0; plan.tiers.len()],
+            pipe: Duration::ZERO,
+            flights: 0,
+            queue: VecDeque::new(),
+            dice: Dice::new(plan.seed),
+            live: Vec::new(),
+            next_process: 1,
+            store_bytes: 0,
+            store_requests: 0,
+            waited: Duration::ZERO,
+            faults: Vec::new(),
+            actions: Vec::new(),
+        }
+    }
+
+    fn at(&mut self, time: Duration, what: What) {
+        self.sequence += 1;
+        self.events.push(Reverse((time, self.sequence, what)));
+    }
+
+    fn run(mut self) -> Forecast {
+        self.tell(Event::Tick);
+        self.at(Duration::from_millis(100), What::Tick);
+        for number in 0..self.plan.runs.len() {
+            self.begin(number);
+        }
+        while let Some(Reverse((time, _, what))) = self.events.pop() {
+            self.now = time;
+            match what {
+                What::Arrived(file) => self.arrived(FileIndex(file)),
+                What::Reader(run, reader) => self.go_on(run, reader),
+                What::Consumed(run, rank) => self.consumed(run, rank),
+                What::Computed(run, epoch) => {
+                    let files = Arc::new((self.plan.runs[run].predicted.0)(epoch));
+                    self.tell(Event::Order { order: run, epoch, files });
+                }
+                What::Tick => {
+                    let running = (0..self.live.len()).any(|r| self.live[r].passes_done < self.plan.runs[r].passes);
+                    let s = self.plan.store;
+                    let slow = if s.slow_per_mille > 0 { s.latency * 10 } else { s.latency };
+                    self.tell(Event::Measured {
+                        bytes_per_second: s.bytes_per_second,
+                        latency_p999: slow,
+                        requests_per_second: 0.0,
+                        in_flight_max: s.in_flight_max,
+                    });
+                    self.tell(Event::Tick);
+                    if running {
+                        self.at(time + Duration::from_millis(100), What::Tick);
+                    }
+                }
+            }
+        }
+        self.report()
+    }
+
+    fn report(self) -> Forecast {
+        let orders = (0..self.planner.orders())
+            .map(|o| {
+                let view = self.planner.order(o);
+                OrderForecast {
+                    state: view.state,
+                    note: view.note.to_owned(),
+                    observed: view.observed,
+                    predicted: view.predicted,
+                    epochs: self.planner.epochs(o).cloned().collect(),
+                    lost_at: self.live[o].lost_at,
+                    opens: self.live[o].opens,
+                }
+            })
+            .collect();
+        Forecast {
+            seconds: self.now.as_secs_f64(),
+            store_bytes: self.store_bytes,
+            store_requests: self.store_requests,
+            wait_seconds: self.waited.as_secs_f64(),
+            orders,
+            view: self.planner.view(),
+            faults: self.faults,
+        }
+    }
+
+    fn fault(&mut self, text: String) {
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push(text);
+        }
+    }
+
+    // --- the planner ---
+
+    fn tell(&mut self, event: Event) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.planner.handle(self.now, event, &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Compute { order, epoch } => self.at(self.now + Duration::from_millis(5), What::Computed(order, epoch)),
+                Action::Retire { file } => self.retire(file),
+                Action::Fetch { file, tier } => self.fetch_ahead(file, tier),
+            }
+        }
+        self.actions = actions;
+    }
+
+    fn retire(&mut self, file: FileIndex) {
+        match self.held[file.at()] {
+            Held::Here { tier, .. } => {
+                self.held[file.at()] = Held::No;
+                if self.handles.contains_key(&file.0) {
+                    self.retired_open.entry(file.0).or_insert((tier, 0)).1 += self.plan.sizes[file.at()];
+                } else {
+                    self.used[tier] -= self.plan.sizes[file.at()];
+                }
+            }
+            other => self.fault(format!("retire of {file:?} which is {other:?}")),
+        }
+    }
+
+    fn reserve(&mut self, size: u64, from: usize) -> Option<usize> {
+        let tier = (from..self.used.len()).find(|&t| self.used[t] + size <= self.plan.tiers[t])?;
+        self.used[tier] += size;
+        Some(tier)
+    }
+
+    fn fetch_ahead(&mut self, file: FileIndex, tier: usize) {
+        match self.held[file.at()] {
+            Held::No => match self.reserve(self.plan.sizes[file.at()], tier) {
+                Some(tier) => {
+                    self.held[file.at()] = Held::Ahead(tier);
+                    self.queue.push_back(file.0);
+                    self.launch();
+                }
+                None => {
+                    if self.plan.lost_per_mille == 0
+                        && self.retired_open.is_empty()
+                        && !self.held.iter().any(|h| matches!(h, Held::Demand(Some(_))))
+                    {
+                        self.fault(format!("fetch of {file:?} beyond the budget: {:?} of {:?}", self.used, self.plan.tiers));
+                    }
+                    self.tell(Event::Failed { file, kind: ErrorKind::NoSpace });
+                }
+            },
+            // Single-flight: it joins, and is reported when it arrives.
+            Held::Demand(_) => {}
+            other => self.fault(format!("fetch of {file:?} which is {other:?}")),
+        }
+    }
+
+    // --- the store ---
+
+    fn launch(&mut self) {
+        while self.flights < self.plan.store.in_flight_max
+            && let Some(file) = self.queue.pop_front()
+        {
+            let size = self.plan.sizes[file as usize];
+            let store = self.plan.store;
+            self.flights += 1;
+            self.store_bytes += size;
+            self.store_requests += 1;
+            let latency = store.latency * if self.dice.per_mille(store.slow_per_mille) { 10 } else { 1 };
+            #[expect(clippy::cast_precision_loss, reason = "a model")]
+            let transfer = Duration::from_secs_f64(size as f64 / store.bytes_per_second);
+            self.pipe = self.pipe.max(self.now) + transfer;
+            self.at(self.pipe + latency, What::Arrived(file));
+        }
+    }
+
+    fn arrived(&mut self, file: FileIndex) {
+        self.flights -= 1;
+        let (tier, ahead) = match self.held[file.at()] {
+            Held::Ahead(tier) => (Some(tier), true),
+            Held::Demand(tier) => (tier, false),
+            other => unreachable!("{file:?} arrived and is {other:?}"),
+        };
+        let readers = self.waiting.remove(&file.0).unwrap_or_default();
+        self.held[file.at()] = tier.map_or(Held::No, |tier| Held::Here { tier, fresh: ahead && readers.is_empty() });
+        match tier {
+            Some(tier) => self.tell(Event::Fetched { file, tier, ahead }),
+            None => self.tell(Event::Failed { file, kind: ErrorKind::NoSpace }),
+        }
+        let outcome = if ahead { Outcome::Late } else { Outcome::Miss };
+        for (number, (run, reader, since)) in readers.into_iter().enumerate() {
+            self.waited += self.now - since;
+            self.has_opened(run, reader, file, if number == 0 { outcome } else { Outcome::Late });
+        }
+        self.launch();
+    }
+
+    // --- the readers ---
+
+    fn begin(&mut self, number: usize) {
+        let run = &self.plan.runs[number];
+        let first = Arc::new((run.actual.0)(0));
+        let ranks = first.stride as usize;
+        let rank_count = match run.readers {
+            Readers::Threads { .. } => 1,
+            Readers::Loader { .. } => ranks,
+        };
+        let mut live = Live {
+            orders: VecDeque::from([(0, first)]),
+            readers: Vec::new(),
+            ranks: (0..rank_count).map(|_| Rank::default()).collect(),
+            next: run.start_place,
+            pass: 0,
+            passes_done: 0,
+            opens: 0,
+            lost_at: None,
+            parked: run.after.is_some(),
+        };
+        let per_rank = match run.readers {
+            Readers::Threads { threads } => threads,
+            Readers::Loader { workers, .. } => workers,
+        };
+        for rank in 0..rank_count {
+            live.ranks[rank].dispatched = run.start_place / u32::try_from(ranks).unwrap_or(1);
+            for _ in 0..per_rank {
+                live.readers.push(Reader { rank, process: 0, batches: VecDeque::new(), reading: None });
+            }
+        }
+        self.live.push(live);
+        if run.after.is_none() {
+            self.wake(number);
+        }
+    }
+
+    fn wake(&mut self, number: usize) {
+        self.live[number].parked = false;
+        match self.plan.runs[number].readers {
+            Readers::Threads { .. } => {
+                for reader in 0..self.live[number].readers.len() {
+                    self.name(number, reader);
+                    self.at(self.now + Duration::from_micros(reader as u64), What::Reader(number, reader));
+                }
+            }
+            Readers::Loader { .. } => (0..self.live[number].ranks.len()).for_each(|rank| self.begin_epoch(number, rank)),
+        }
+    }
+
+    /// A new process.
+    fn name(&mut self, run: usize, reader: usize) {
+        self.live[run].readers[reader].process = self.next_process;
+        self.next_process += 1;
+    }
+
+    fn order_of(&mut self, run: usize, pass: u64) -> Arc<EpochFiles> {
+        let live = &mut self.live[run];
+        if let Some((_, order)) = live.orders.iter().find(|(p, _)| *p == pass) {
+            return Arc::clone(order);
+        }
+        let order = Arc::new((self.plan.runs[run].actual.0)(pass));
+        live.orders.push_back((pass, Arc::clone(&order)));
+        if live.orders.len() > 4 {
+            live.orders.pop_front();
+        }
+        order
+    }
+
+    fn begin_epoch(&mut self, run: usize, rank: usize) {
+        let Readers::Loader { workers, batch: _, prefetch_factor } = self.plan.runs[run].readers else { return };
+        let first = rank * workers as usize;
+        for reader in first..first + workers as usize {
+            self.name(run, reader);
+        }
+        self.live[run].ranks[rank].batches_out = 0;
+        self.live[run].ranks[rank].delivered = 0;
+        self.live[run].ranks[rank].complete.clear();
+        for _ in 0..workers * prefetch_factor {
+            self.dispatch(run, rank);
+        }
+    }
+
+    /// Hands the next batch of a rank to the worker whose turn it is.
+    fn dispatch(&mut self, run: usize, rank: usize) {
+        let Readers::Loader { workers, batch, .. } = self.plan.runs[run].readers else { return };
+        let pass = self.live[run].ranks[rank].pass;
+        let order = self.order_of(run, pass);
+        let steps = u32::try_from(order.files.len()).unwrap_or(0) / order.stride;
+        let state = &mut self.live[run].ranks[rank];
+        if state.dispatched >= steps {
+            return;
+        }
+        let end = (state.dispatched + batch).min(steps);
+        let piece = (state.dispatched, end);
+        let worker = usize::try_from(state.batches_out % u64::from(workers)).unwrap_or(0) + rank * workers as usize;
+        state.dispatched = end;
+        state.batches_out += 1;
+        state.complete.push_back(false);
+        let reader = &mut self.live[run].readers[worker];
+        let idle = reader.batches.is_empty();
+        reader.batches.push_back(piece);
+        if idle {
+            // Workers start within microseconds of each other, not in order.
+            let jitter = Duration::from_micros(self.dice.next() % 50);
+            self.at(self.now + jitter, What::Reader(run, worker));
+        }
+    }
+
+    /// A reader closes what it had open and opens the next.
+    fn go_on(&mut self, run: usize, reader: usize) {
+        if let Some(file) = self.live[run].readers[reader].reading.take() {
+            self.close(file);
+        }
+        let Some(file) = self.next_file(run, reader) else { return };
+        self.live[run].readers[reader].reading = Some(file);
+        self.live[run].opens += 1;
+        match self.held[file.at()] {
+            Held::Here { tier, fresh } => {
+                self.held[file.at()] = Held::Here { tier, fresh: false };
+                self.has_opened(run, reader, file, if fresh { Outcome::InTime } else { Outcome::Retained });
+            }
+            Held::Ahead(_) | Held::Demand(_) => {
+                self.waiting.entry(file.0).or_default().push((run, reader, self.now));
+                // Demand promotes a queued fetch.
+                if let Some(place) = self.queue.iter().position(|&queued| queued == file.0) {
+                    self.queue.remove(place);
+                    self.queue.push_front(file.0);
+                }
+            }
+            Held::No => {
+                let tier = self.reserve(self.plan.sizes[file.at()], 0);
+                self.held[file.at()] = Held::Demand(tier);
+                self.waiting.entry(file.0).or_default().push((run, reader, self.now));
+                self.queue.push_front(file.0);
+                self.launch();
+            }
+        }
+    }
+
+    fn next_file(&mut self, run: usize, reader: usize) -> Option<FileIndex> {
+        if let Readers::Loader { batch, workers, .. } = self.plan.runs[run].readers {
+            let rank = self.live[run].readers[reader].rank;
+            let order = self.order_of(run, self.live[run].ranks[rank].pass);
+            let piece = self.live[run].readers[reader].batches.front_mut()?;
+            if piece.0 == piece.1 {
+                let end = piece.1;
+                self.live[run].readers[reader].batches.pop_front();
+                self.batch_read(run, rank, end.div_ceil(batch), workers);
+                return self.next_file(run, reader);
+            }
+            let step = piece.0;
+            piece.0 += 1;
+            return Some(order.files[step as usize * order.stride as usize + rank]);
+        }
+        let order = self.order_of(run, self.live[run].pass);
+        let live = &mut self.live[run];
+        if live.passes_done >= self.plan.runs[run].passes || live.parked {
+            return None;
+        }
+        let file = order.files[live.next as usize];
+        live.next += 1;
+        if live.next as usize == order.files.len() {
+            live.next = 0;
+            live.pass += 1;
+            live.passes_done += 1;
+            self.passed(run);
+        }
+        Some(file)
+    }
+
+    /// A batch is complete; `number` batches of the epoch end with it.
+    fn batch_read(&mut self, run: usize, rank: usize, number: u32, _workers: u32) {
+        let Readers::Loader { batch, .. } = self.plan.runs[run].readers else { return };
+        let state = &mut self.live[run].ranks[rank];
+        let begun_at =
+            if state.pass == 0 { self.plan.runs[run].start_place / u32::try_from(self.live[run].ranks.len()).unwrap_or(1) } else { 0 };
+        let state = &mut self.live[run].ranks[rank];
+        let index = u64::from(number) - u64::from(begun_at.div_ceil(batch)) - 1;
+        if let Some(slot) = usize::try_from(index - state.delivered).ok().and_then(|at| state.complete.get_mut(at)) {
+            *slot = true;
+        }
+        self.deliver(run, rank);
+    }
+
+    /// The main process takes the next batch in order, if it is ready and it is idle.
+    fn deliver(&mut self, run: usize, rank: usize) {
+        let Readers::Loader { batch, .. } = self.plan.runs[run].readers else { return };
+        let spec = &self.plan.runs[run];
+        let state = &mut self.live[run].ranks[rank];
+        if state.busy || state.complete.front() != Some(&true) {
+            return;
+        }
+        state.complete.pop_front();
+        state.delivered += 1;
+        state.busy = true;
+        let slower = 1000 + u32::try_from(rank).unwrap_or(0) * spec.skew_per_mille;
+        let busy = spec.compute * batch * slower / 1000;
+        self.dispatch(run, rank);
+        self.at(self.now + busy, What::Consumed(run, rank));
+    }
+
+    fn consumed(&mut self, run: usize, rank: usize) {
+        let state = &mut self.live[run].ranks[rank];
+        state.busy = false;
+        let pass = state.pass;
+        let order = self.order_of(run, pass);
+        let steps = u32::try_from(order.files.len()).unwrap_or(0) / order.stride;
+        let state = &mut self.live[run].ranks[rank];
+        if state.complete.is_empty() && state.dispatched >= steps {
+            state.pass += 1;
+            state.dispatched = 0;
+            let done = self.live[run].ranks.iter().map(|r| r.pass).min().unwrap_or(0);
+            if done > self.live[run].passes_done {
+                self.live[run].passes_done = done;
+                self.passed(run);
+            }
+            if self.live[run].ranks[rank].pass < self.plan.runs[run].passes && !self.live[run].parked {
+                self.begin_epoch(run, rank);
+            }
+        } else {
+            self.deliver(run, rank);
+        }
+    }
+
+    /// A run has finished a pass: runs that come after it take their turn.
+    fn passed(&mut self, run: usize) {
+        for other in 0..self.plan.runs.len() {
+            if self.plan.runs[other].after == Some(run) {
+                self.wake(other);
+            }
+        }
+        if self.plan.runs[run].after.is_some() {
+            self.live[run].parked = true;
+        }
+    }
+
+    fn has_opened(&mut self, run: usize, reader: usize, file: FileIndex, outcome: Outcome) {
+        *self.handles.entry(file.0).or_default() += 1;
+        let process = if self.plan.processes == Processes::Known { self.live[run].readers[reader].process } else { 0 };
+        if !self.dice.per_mille(self.plan.lost_per_mille) {
+            self.tell(Event::Opened { file, process, outcome });
+        }
+        if self.live[run].lost_at.is_none() && self.planner.order(run).state == OrderState::Lost {
+            self.live[run].lost_at = Some(self.live[run].opens);
+        }
+        let pause = match self.plan.runs[run].readers {
+            Readers::Threads { .. } => self.plan.runs[run].compute,
+            // A worker decodes: short against the step, so that workers run ahead.
+            Readers::Loader { .. } => self.plan.runs[run].compute / 4,
+        };
+        self.at(self.now + pause, What::Reader(run, reader));
+    }
+
+    fn close(&mut self, file: FileIndex) {
+        let Some(count) = self.handles.get_mut(&file.0) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        self.handles.remove(&file.0);
+        if let Some((tier, bytes)) = self.retired_open.remove(&file.0) {
+            self.used[tier] -= bytes;
+        }
+        if !self.dice.per_mille(self.plan.lost_per_mille) {
+            self.tell(Event::Released { file });
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The planner through whole simulated runs: what it promises, against the bounds it is scored by.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::simulate::{Dice, Forecast, Processes, Readers, Run, Script, Simulation, StoreModel};
+use super::{EpochCount, EpochFiles, LoaderHint, OrderConfig, OrderState};
+use crate::types::FileIndex;
+
+/// A seeded permutation per epoch, dealt to `world` ranks of which `ranks` are here, as DistributedSampler deals (incomplete rounds dropped).
+pub(super) fn shuffled(files: Range<u32>, seed: u64, world: u32, ranks: Range<u32>) -> Script {
+    Script(Arc::new(move |epoch| {
+        let mut order: Vec<u32> = files.clone().collect();
+        let mut dice = Dice::new(seed * 1000 + epoch + 1);
+        for i in (1..order.len()).rev() {
+            order.swap(i, usize::try_from(dice.next() % (i as u64 + 1)).unwrap());
+        }
+        let steps = order.len() / world as usize;
+        let files = (0..steps)
+            .flat_map(|k| ranks.clone().map(move |r| (k, r)))
+            .map(|(k, r)| FileIndex(order[k * world as usize + r as usize]))
+            .collect();
+        EpochFiles { files, stride: ranks.end - ranks.start }
+    }))
+}
+
+fn sequential(files: Range<u32>) -> Script {
+    Script(Arc::new(move |_| EpochFiles { files: files.clone().map(FileIndex).collect(), stride: 1 }))
+}
+
+/// Another numbering of the same epochs.
+fn renumbered(script: &Script, map: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Script {
+    let inner = Arc::clone(&script.0);
+    Script(Arc::new(move |epoch| inner(map(epoch))))
+}
+
+const THREADS: Readers = Readers::Threads { threads: 8 };
+const LOADER: Readers = Readers::Loader { workers: 4, batch: 32, prefetch_factor: 2 };
+
+fn run_of(script: &Script, passes: u64, readers: Readers) -> Run {
+    Run {
+        declared: OrderConfig::default(),
+        predicted: script.clone(),
+        actual: script.clone(),
+        start_place: 0,
+        passes,
+        readers,
+        compute: Duration::from_millis(1),
+        skew_per_mille: 0,
+        after: None,
+    }
+}
+
+fn simulation(n: u32, capacity: u64, runs: Vec<Run>) -> Simulation {
+    Simulation {
+        tiers: vec![capacity],
+        sizes: vec![1000; n as usize].into(),
+        store: StoreModel { bytes_per_second: 1e8, ..StoreModel::default() },
+        runs,
+        processes: Processes::Known,
+        lost_per_mille: 0,
+        seed: 1,
+    }
+}
+
+fn check_sound(forecast: &Forecast) {
+    assert!(forecast.faults.is_empty(), "{:#?}", forecast.faults);
+}
+
+fn check_right(forecast: &Forecast, order: usize) {
+    check_sound(forecast);
+    let result = &forecast.orders[order];
+    assert_eq!(result.state, OrderState::Locked, "{}", result.note);
+    assert!(result.lost_at.is_none(), "{}", result.note);
+    assert!(result.predicted * 100 >= result.observed * 90, "{} of {} predicted", result.predicted, result.observed);
+    let wasted = forecast.view.wasted;
+    assert!(wasted.files * 200 <= forecast.view.issued.max(1), "{wasted:?} of {}", forecast.view.issued);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates")]
+fn retained_rate(count: &EpochCount) -> f64 {
+    count.retained_bytes as f64 / count.bytes() as f64
+}
+
+#[test]
+fn one_node_retains_what_fits_and_fetches_what_it_must() {
+    let n = 4000;
+    for (c, readers) in [(200, THREADS), (500, THREADS), (200, LOADER), (500, LOADER)] {
+        let capacity = u64::from(n) * c; // thousandths of the data, of 1000 bytes each
+        let forecast = simulation(n, capacity, vec![run_of(&shuffled(0..n, 7, 1, 0..1), 4, readers)]).run();
+        check_right(&forecast, 0);
+        let epochs = &forecast.orders[0].epochs;
+        assert_eq!(epochs.iter().map(|e| (e.epoch, e.accesses)).collect::<Vec<_>>(), [(0, 4000), (1, 4000), (2, 4000), (3, 4000)]);
+        #[expect(clippy::cast_precision_loss, reason = "rates")]
+        let possible = (capacity - forecast.view.window_bytes) as f64 / (f64::from(n) * 1000.0);
+        for epoch in &epochs[1..] {
+            assert!(retained_rate(epoch) >= possible - 0.01, "{readers:?} c={c} possible {possible}: {epoch:?}");
+            assert!(retained_rate(epoch) <= epoch.bound_retained_rate + 0.02, "{epoch:?}");
+        }
+        let bound: u64 = epochs.iter().map(|e| e.bound_store_bytes).sum();
+        assert!(forecast.store_bytes * 100 <= bound * 102, "{readers:?} c={c}: {} of {bound}", forecast.store_bytes);
+    }
+}
+
+#[test]
+fn everything_is_fetched_once_when_it_fits() {
+    let n = 3000;
+    let forecast = simulation(n, u64::from(n) * 1500, vec![run_of(&shuffled(0..n, 3, 1, 0..1), 3, LOADER)]).run();
+    check_right(&forecast, 0);
+    assert_eq!(forecast.store_bytes, u64::from(n) * 1000);
+    assert!(forecast.orders[0].epochs[1..].iter().all(|e| e.retained == 3000), "{:#?}", forecast.orders[0].epochs);
+}
+
+#[test]
+fn a_fast_enough_store_never_lets_readers_wait_after_the_start() {
+    let n = 4000;
+    let forecast = simulation(n, u64::from(n) * 200, vec![run_of(&shuffled(0..n, 5, 1, 0..1), 3, LOADER)]).run();
+    check_right(&forecast, 0);
+    for epoch in &forecast.orders[0].epochs[1..] {
+        assert!((epoch.late + epoch.miss) * 100 <= epoch.accesses, "{epoch:?}");
+    }
+}
+
+#[test]
+fn several_nodes_come_near_the_belady_curve() {
+    // Field notes: clairvoyance §3.2, W=4 and 8, c=.1 and .2 of the whole data.
+    for (world, c, curve) in [(4, 100, 0.325), (4, 200, 0.496), (8, 100, 0.372)] {
+        let n = 8000;
+        let capacity = u64::from(n) * c;
+        let mut plan = simulation(n, capacity, vec![run_of(&shuffled(0..n, 9, world, 0..1), 24, THREADS)]);
+        plan.runs[0].compute = Duration::from_millis(8);
+        let forecast = plan.run();
+        check_right(&forecast, 0);
+        let middle = &forecast.orders[0].epochs[8..16];
+        let mean = |f: fn(&EpochCount) -> f64| middle.iter().map(f).sum::<f64>() / 8.0;
+        let (rate, bound) = (mean(retained_rate), mean(|e| e.bound_retained_rate));
+        // The window is taken off the capacity: 64 of 800 files.
+        assert!(rate > curve - 0.05 && rate > bound - 0.02 && bound < curve + 0.03, "W={world} c={c}: {rate} bound {bound} curve {curve}");
+    }
+}
+
+#[test]
+fn a_wrong_seed_is_noticed_within_256_opens() {
+    for (world, readers) in [(1, THREADS), (1, LOADER), (4, LOADER)] {
+        let n = 8000;
+        let mut run = run_of(&shuffled(0..n, 1, world, 0..1), 2, readers);
+        run.predicted = shuffled(0..n, 2, world, 0..1);
+        let forecast = simulation(n, u64::from(n) * 200, vec![run]).run();
+        check_sound(&forecast);
+        assert!(forecast.orders[0].lost_at.is_some_and(|opens| opens <= 256), "{:?}", forecast.orders[0]);
+        assert!(forecast.orders[0].note.contains("seed"), "{}", forecast.orders[0].note);
+        assert!(forecast.view.issued <= 512, "{:?}", forecast.view);
+    }
+}
+
+#[test]
+fn a_wrong_world_size_is_noticed_within_256_opens() {
+    for (declared, actual, readers) in [(4, 8, THREADS), (8, 4, THREADS), (4, 8, LOADER), (8, 4, LOADER)] {
+        for ranks in [0..1, 0..4] {
+            let n = 16_000;
+            let mut run = run_of(&shuffled(0..n, 1, actual, ranks.clone()), 1, readers);
+            run.predicted = shuffled(0..n, 1, declared, ranks.clone());
+            let forecast = simulation(n, u64::from(n) * 200, vec![run]).run();
+            check_sound(&forecast);
+            let lost = &forecast.orders[0];
+            assert!(lost.lost_at.is_some_and(|opens| opens <= 256), "{declared} {actual} {ranks:?} {readers:?} {lost:?}");
+            assert!(lost.note.contains("world size"), "{}", lost.note);
+            assert_eq!(lost.state, OrderState::Lost);
+        }
+    }
+}
+
+#[test]
+fn a_forgotten_set_epoch_is_recognised_in_the_second_epoch() {
+    for readers in [THREADS, LOADER] {
+        let n = 4000;
+        let mut run = run_of(&shuffled(0..n, 4, 1, 0..1), 4, readers);
+        run.actual = renumbered(&run.predicted, |_| 0);
+        let forecast = simulation(n, u64::from(n) * 200, vec![run]).run();
+        check_right(&forecast, 0);
+        let result = &forecast.orders[0];
+        assert!(result.note.contains("set_epoch"), "{}", result.note);
+        assert_eq!(result.epochs.iter().map(|e| e.epoch).collect::<Vec<_>>(), [0, 0, 0, 0]);
+        for epoch in &result.epochs[2..] {
+            assert!((epoch.late + epoch.miss) * 100 <= epoch.accesses * 2, "{epoch:?}");
+        }
+    }
+}
+
+#[test]
+fn a_resume_in_mid_epoch_is_followed_without_being_declared() {
+    for (readers, declared) in [(THREADS, 0), (LOADER, 0), (LOADER, 2048)] {
+        let n = 6000;
+        let mut run = run_of(&shuffled(0..n, 4, 1, 0..1), 2, readers);
+        run.start_place = 2048;
+        run.declared.start_place = declared;
+        let forecast = simulation(n, u64::from(n) * 200, vec![run]).run();
+        check_sound(&forecast);
+        let result = &forecast.orders[0];
+        assert_eq!(result.state, OrderState::Locked, "{}", result.note);
+        assert!(result.predicted * 100 >= result.observed * 97, "{} of {}", result.predicted, result.observed);
+    }
+}
+
+#[test]
+fn another_epoch_than_declared_is_found() {
+    let n = 4000;
+    let mut run = run_of(&shuffled(0..n, 4, 1, 0..1), 2, LOADER);
+    run.actual = renumbered(&run.predicted, |pass| pass + 5);
+    let forecast = simulation(n, u64::from(n) * 200, vec![run]).run();
+    check_sound(&forecast);
+    let result = &forecast.orders[0];
+    assert_eq!(result.state, OrderState::Locked, "{}", result.note);
+    assert_eq!(result.epochs.last().map(|e| e.epoch), Some(6));
+}
+
+#[test]
+fn validation_runs_beside_training() {
+    let (n, m) = (4000, 800);
+    let train = run_of(&shuffled(0..n, 4, 1, 0..1), 4, LOADER);
+    let mut validation = run_of(&sequential(n..n + m), 4, LOADER);
+    validation.after = Some(0);
+    let forecast = simulation(n + m, u64::from(n) * 300, vec![train, validation]).run();
+    check_right(&forecast, 0);
+    check_right(&forecast, 1);
+    assert_eq!(forecast.orders[1].epochs.iter().map(|e| e.accesses).collect::<Vec<_>>(), [800; 4]);
+}
+
+#[test]
+fn eight_ranks_of_four_workers_drift_over_the_boundary() {
+    for skew in [0, 20] {
+        let n = 16_000;
+        let mut run = run_of(&shuffled(0..n, 4, 8, 0..8), 3, LOADER);
+        run.skew_per_mille = skew;
+        run.compute = Duration::from_millis(4);
+        run.declared.loader = Some(LoaderHint { ranks: 8, workers: 4, prefetch_factor: 2, batch: 32 });
+        let forecast = simulation(n, u64::from(n) * 500, vec![run]).run();
+        check_right(&forecast, 0);
+        let epochs = &forecast.orders[0].epochs;
+        assert_eq!(epochs.len(), 3);
+        assert!(epochs.iter().all(|e| e.accesses == 16_000), "{epochs:#?}");
+        assert!(epochs[1..].iter().all(|e| retained_rate(e) > e.bound_retained_rate - 0.02), "{epochs:#?}");
+    }
+}
+
+#[test]
+fn unknown_processes_are_followed_too() {
+    for (script, readers) in
+        [(shuffled(0..6000, 4, 1, 0..1), THREADS), (shuffled(0..6000, 4, 1, 0..1), LOADER), (shuffled(0..6000, 4, 4, 0..4), LOADER)]
+    {
+        let mut plan = simulation(6000, 6000 * 300, vec![run_of(&script, 3, readers)]);
+        plan.processes = Processes::Unknown;
+        let forecast = plan.run();
+        check_right(&forecast, 0);
+        assert!(forecast.orders[0].epochs.iter().all(|e| e.accesses >= 5990), "{:#?}", forecast.orders[0].epochs);
+    }
+}
+
+#[test]
+fn lost_events_do_not_derail_it() {
+    for readers in [THREADS, LOADER] {
+        let n = 4000;
+        let mut plan = simulation(n, u64::from(n) * 200, vec![run_of(&shuffled(0..n, 4, 1, 0..1), 4, readers)]);
+        plan.lost_per_mille = 50;
+        let forecast = plan.run();
+        check_sound(&forecast);
+        let result = &forecast.orders[0];
+        assert!(result.state == OrderState::Locked && result.lost_at.is_none(), "{}", result.note);
+        assert!(result.epochs[1..].iter().all(|e| retained_rate(e) > e.bound_retained_rate - 0.1), "{:#?}", result.epochs);
+    }
+}
+
+#[test]
+fn two_tiers_are_filled_fastest_first_and_small_files_are_preferred() {
+    let n = 4000u32;
+    let mut plan = simulation(n, 0, vec![run_of(&shuffled(0..n, 4, 1, 0..1), 4, LOADER)]);
+    plan.sizes = (0..n).map(|f| 200 + u64::from(f % 17) * 100).collect();
+    plan.tiers = vec![400_000, 800_000];
+    let forecast = plan.run();
+    check_right(&forecast, 0);
+    for epoch in &forecast.orders[0].epochs[2..] {
+        assert!(retained_rate(epoch) > epoch.bound_retained_rate - 0.02, "{epoch:?}");
+        assert!(epoch.retained * 100 > epoch.accesses * 50, "bytes for 24 % hold over half of the files: {epoch:?}");
+    }
+}
+
+#[test]
+fn without_room_nothing_is_asked_for() {
+    let forecast = simulation(500, 0, vec![run_of(&shuffled(0..500, 4, 1, 0..1), 2, LOADER)]).run();
+    check_sound(&forecast);
+    assert_eq!((forecast.view.issued, forecast.orders[0].state), (0, OrderState::Locked));
+}

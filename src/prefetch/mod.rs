@@ -1,0 +1,259 @@
+//! The one task that owns the [`Planner`]: events in, actions out. It decides nothing.
+//!
+//! Readers reach it over a bounded queue that they never wait on; the door over another. Orders are computed on a blocking thread. When
+//! this task is gone (it panicked, or the mount drains), the mount is a plain cached one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::cache::hash_of;
+use crate::dataset::{Manifest, Node};
+use crate::fetch::{Door, DoorEvent};
+use crate::order::SharedSampler;
+use crate::order::spec::OrderSpec;
+use crate::plan::{Action, EpochFiles, Event, OrderIndex, Planner};
+use crate::stats::Stats;
+use crate::types::{Epoch, FileIndex, ObjectId, ObjectMeta, ReadEvent};
+
+mod report;
+pub mod starved;
+
+use starved::Starvation;
+
+/// Events taken from a queue at once.
+const BATCH: usize = 256;
+/// How often the planner hears that time has passed, and stats are written.
+const TICK: Duration = Duration::from_millis(100);
+/// Orders computed and not yet taken.
+const COMPUTED_MAX: usize = 8;
+
+/// One order of this mount.
+#[derive(Debug)]
+pub struct Order {
+    pub spec: OrderSpec,
+    pub sampler: SharedSampler,
+    /// File of each sample index.
+    pub samples: Arc<[FileIndex]>,
+}
+
+/// What the task works with.
+pub struct Parts {
+    pub manifest: Arc<Manifest>,
+    pub door: Arc<Door>,
+    pub stats: Arc<Stats>,
+    pub orders: Vec<Order>,
+    /// The version of a file that readers get now.
+    pub object: Arc<dyn Fn(FileIndex) -> ObjectMeta + Send + Sync>,
+    /// Tells the kernel to drop a file's pages; must not block.
+    pub invalidate: Arc<dyn Fn(FileIndex) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("orders", &self.orders).finish_non_exhaustive()
+    }
+}
+
+type Computed = (OrderIndex, Epoch, Arc<EpochFiles>);
+
+struct Task {
+    parts: Parts,
+    planner: Planner,
+    began: Instant,
+    actions: Vec<Action>,
+    /// File of each version asked for and not yet answered.
+    asked: HashMap<ObjectId, FileIndex>,
+    starvation: Starvation,
+    computed: mpsc::Sender<Computed>,
+    report: report::Reporter,
+}
+
+/// Runs until the senders are gone or `stop` says so.
+pub async fn run(parts: Parts, mut reads: mpsc::Receiver<ReadEvent>, mut landings: mpsc::Receiver<DoorEvent>, mut stop: watch::Receiver<bool>) {
+    let (computed, mut orders) = mpsc::channel(COMPUTED_MAX);
+    let mut task = Task::new(parts, computed);
+    task.start();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut read_batch, mut landing_batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            n = landings.recv_many(&mut landing_batch, BATCH) => {
+                if n == 0 { break }
+                for event in landing_batch.drain(..) { task.landed(event); }
+            }
+            n = reads.recv_many(&mut read_batch, BATCH) => {
+                if n == 0 { break }
+                for event in read_batch.drain(..) { task.read(event); }
+            }
+            Some((order, epoch, files)) = orders.recv() => task.handle(Event::Order { order, epoch, files }),
+            _ = tick.tick() => task.tick(),
+        }
+        task.act();
+    }
+    task.publish();
+}
+
+impl Task {
+    fn new(parts: Parts, computed: mpsc::Sender<Computed>) -> Self {
+        let sizes: Arc<[u64]> = (0..parts.manifest.len()).map(|i| parts.manifest.object(FileIndex(narrow(i))).size).collect();
+        let tiers = parts.stats.tiers.iter().map(|tier| tier.capacity_bytes.get()).collect();
+        let mut planner = Planner::new(report::planner_config(tiers), sizes);
+        for order in &parts.orders {
+            planner.add_order(report::order_config(&order.spec));
+        }
+        let report = report::Reporter::new(parts.orders.iter().map(|order| order.spec.clone()).collect());
+        Self {
+            parts,
+            planner,
+            began: Instant::now(),
+            actions: Vec::new(),
+            asked: HashMap::new(),
+            starvation: Starvation::default(),
+            computed,
+            report,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.planner.handle(self.now(), event, &mut self.actions);
+    }
+
+    /// Tells the planner what is here already, and lets it begin.
+    fn start(&mut self) {
+        let cache = Arc::clone(self.parts.door.cache());
+        let tiers: HashMap<_, _> = cache.contents().into_iter().map(|(hash, _, tier)| (hash, tier)).collect();
+        let present: Vec<(FileIndex, usize)> = (0..self.parts.manifest.len())
+            .filter_map(|i| {
+                let file = FileIndex(narrow(i));
+                let id = self.parts.manifest.object(file).version();
+                let tier = *tiers.get(&hash_of(&id))?;
+                cache.set_planned(&id, true);
+                Some((file, tier))
+            })
+            .collect();
+        self.handle(Event::Present(present));
+        self.handle(Event::Tick);
+        self.act();
+    }
+
+    fn read(&mut self, event: ReadEvent) {
+        let now = self.now();
+        match event {
+            ReadEvent::Opened { file, process, outcome } => {
+                self.starvation.active(now, process);
+                self.handle(Event::Opened { file, process, outcome });
+            }
+            ReadEvent::Released { file } => self.handle(Event::Released { file }),
+            ReadEvent::WaitBegan { process } => self.starvation.wait_began(now, process),
+            ReadEvent::WaitEnded { process } => self.starvation.wait_ended(now, process),
+        }
+    }
+
+    fn landed(&mut self, event: DoorEvent) {
+        match event {
+            DoorEvent::Fetched { id, tier, ahead } => {
+                let Some(file) = self.asked.remove(&id).or_else(|| self.file_of(&id)) else { return };
+                self.parts.door.cache().set_planned(&id, true);
+                self.handle(Event::Fetched { file, tier, ahead });
+            }
+            DoorEvent::Failed { id, kind } => {
+                if let Some(file) = self.asked.remove(&id) {
+                    self.handle(Event::Failed { file, kind });
+                }
+            }
+        }
+    }
+
+    fn file_of(&self, id: &ObjectId) -> Option<FileIndex> {
+        match self.parts.manifest.find(id.key.strip_prefix(self.parts.manifest.prefix())?) {
+            Some(Node::File(file)) => Some(file),
+            Some(Node::Dir(_)) | None => None,
+        }
+    }
+
+    fn tick(&mut self) {
+        let (rate, latency_p999) = self.parts.door.measured();
+        let in_flight_max = u32::try_from(self.parts.door.max_requests()).unwrap_or(u32::MAX);
+        self.handle(Event::Measured {
+            bytes_per_second: rate.bytes_per_second,
+            latency_p999,
+            requests_per_second: rate.requests_per_second,
+            in_flight_max,
+        });
+        self.handle(Event::Tick);
+        self.publish();
+    }
+
+    fn act(&mut self) {
+        while !self.actions.is_empty() {
+            for action in std::mem::take(&mut self.actions) {
+                match action {
+                    Action::Fetch { file, tier } => self.fetch(file, tier),
+                    Action::Retire { file } => {
+                        self.parts.door.forget(&(self.parts.object)(file).version());
+                        (self.parts.invalidate)(file);
+                    }
+                    Action::Compute { order, epoch } => self.compute(order, epoch),
+                }
+            }
+        }
+    }
+
+    fn fetch(&mut self, file: FileIndex, tier: usize) {
+        let object = (self.parts.object)(file);
+        self.asked.insert(object.version(), file);
+        self.parts.door.prefetch(&object, tier);
+    }
+
+    fn compute(&self, order: OrderIndex, epoch: Epoch) {
+        let Some(known) = self.parts.orders.get(order) else { return };
+        let (sampler, samples) = (Arc::clone(&known.sampler), Arc::clone(&known.samples));
+        let computed = self.computed.clone();
+        tokio::task::spawn_blocking(move || {
+            let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &samples));
+            // fails only when the task is gone
+            drop(computed.blocking_send((order, epoch, files)));
+        });
+    }
+
+    fn publish(&mut self) {
+        let now = self.now();
+        let starved = self.starvation.at(now);
+        self.parts.stats.reads.starved_micros.set(u64::try_from(starved.as_micros()).unwrap_or(u64::MAX));
+        let manifest = &self.parts.manifest;
+        self.report.publish(&self.planner, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
+    }
+}
+
+/// Manifests are indexed by `u32`: `Manifest::build` refuses more.
+fn narrow(index: usize) -> u32 {
+    u32::try_from(index).expect("a manifest has fewer than 2^32 files")
+}
+
+/// The files that will be read next, a line each: what `.belady/order` shows.
+#[must_use]
+pub fn predicted(stats: &Stats) -> String {
+    let orders = stats.orders.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut text = String::new();
+    for order in orders.iter() {
+        text += &format!("# {}: {}, epoch {}, place {} of {}\n", order.id, order.state, order.epoch, order.position, order.length);
+        for path in &order.upcoming {
+            text += path;
+            text.push('\n');
+        }
+    }
+    if orders.is_empty() {
+        text.push_str("# no order is declared: see --order\n");
+    }
+    text
+}

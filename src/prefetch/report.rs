@@ -1,0 +1,145 @@
+//! What the planner knows, written where the stats are read.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::order::spec::{OrderKind, OrderSpec};
+use crate::plan::{EpochCount, LoaderHint, OrderConfig, Planner, PlannerConfig, Trust};
+use crate::stats::{EpochStatus, OrderStatus, Outcomes, Stats};
+
+/// Names of files that `.belady/order` shows: a look at what is next, not the epoch.
+const UPCOMING: usize = 64;
+
+pub(super) const fn planner_config(tiers: Vec<u64>) -> PlannerConfig {
+    PlannerConfig::new(tiers)
+}
+
+/// What the user said of an order, in the planner's words.
+pub(super) fn order_config(spec: &OrderSpec) -> OrderConfig {
+    let ranks = u32::try_from(spec.ranks.len()).unwrap_or(u32::MAX);
+    let loader = spec.batch.map(|batch| LoaderHint {
+        ranks,
+        workers: spec.workers.unwrap_or(1),
+        prefetch_factor: spec.prefetch_factor.unwrap_or(2), // torch's default
+        batch,
+    });
+    OrderConfig { first_epoch: spec.epoch, start_place: spec.start, epochs: spec.epochs, trust: Trust::Declared, loader }
+}
+
+/// Writes the planner's view into the stats. Remembers only the starved time each epoch began with.
+#[derive(Debug)]
+pub(super) struct Reporter {
+    specs: Vec<OrderSpec>,
+    /// Per order: (epoch, starved time when it was first seen, starved time so far in it).
+    starved: Vec<Vec<(u64, Duration, Duration)>>,
+    /// Last reason told in the log, per order.
+    told: Vec<String>,
+}
+
+impl Reporter {
+    pub(super) fn new(specs: Vec<OrderSpec>) -> Self {
+        let (starved, told) = (vec![Vec::new(); specs.len()], vec![String::new(); specs.len()]);
+        Self { specs, starved, told }
+    }
+
+    pub(super) fn publish(&mut self, planner: &Planner, starved: Duration, path: &dyn Fn(crate::types::FileIndex) -> String, stats: &Stats) {
+        let mut orders = Vec::with_capacity(self.specs.len());
+        let mut totals = EpochCount::default();
+        for index in 0..self.specs.len() {
+            for epoch in planner.epochs(index) {
+                add(&mut totals, epoch);
+            }
+            orders.push(self.order(planner, index, starved, path));
+        }
+        *stats.orders.lock().unwrap_or_else(PoisonError::into_inner) = orders;
+        let view = planner.view();
+        let other = view.unassigned;
+        let all = &stats.reads.accesses;
+        set(all, &totals);
+        all.retained.add(other.retained);
+        all.in_time.add(other.in_time);
+        all.late.add(other.late);
+        all.miss.add(other.miss);
+        stats.prefetch.wasted.set(view.wasted.files);
+        stats.prefetch.wasted_bytes.set(view.wasted.bytes);
+        stats.prefetch.window_bytes.set(view.window_bytes);
+        stats.prefetch.window_wanted_bytes.set(view.window_wanted_bytes);
+    }
+
+    fn order(&mut self, planner: &Planner, index: usize, starved: Duration, path: &dyn Fn(crate::types::FileIndex) -> String) -> OrderStatus {
+        let (spec, view) = (&self.specs[index], planner.order(index));
+        if self.told[index] != view.note {
+            view.note.clone_into(&mut self.told[index]);
+            tracing::info!(order = %spec.id, state = view.state.as_str(), epoch = view.epoch, "{}", view.note);
+        }
+        let marks = &mut self.starved[index];
+        match marks.last_mut() {
+            Some(last) if last.0 == view.epoch => last.2 = starved.saturating_sub(last.1),
+            _ => marks.push((view.epoch, starved, Duration::ZERO)),
+        }
+        let starved_in = |epoch: u64| marks.iter().filter(|mark| mark.0 == epoch).map(|mark| mark.2.as_secs_f64()).sum();
+        OrderStatus {
+            id: spec.id.clone(),
+            job: String::new(),
+            root: spec.root.clone(),
+            source: if spec.kind == OrderKind::List { "given" } else { "declared" },
+            state: view.state.as_str(),
+            kind: spec.kind.to_string(),
+            seed: spec.seed,
+            world: spec.world,
+            ranks: spec.ranks_text(),
+            epoch: view.epoch,
+            position: view.position,
+            length: view.length,
+            confidence: view.confidence,
+            observed: view.observed,
+            predicted: view.predicted,
+            note: view.note.to_owned(),
+            epochs: planner.epochs(index).map(|epoch| status(epoch, starved_in(epoch.epoch))).collect(),
+            upcoming: planner.upcoming(index, UPCOMING).into_iter().map(|(_, file)| path(file)).collect(),
+        }
+    }
+}
+
+fn status(count: &EpochCount, starved_seconds: f64) -> EpochStatus {
+    EpochStatus {
+        epoch: count.epoch,
+        accesses: count.accesses,
+        retained: count.retained,
+        in_time: count.in_time,
+        late: count.late,
+        miss: count.miss,
+        retained_bytes: count.retained_bytes,
+        in_time_bytes: count.in_time_bytes,
+        late_bytes: count.late_bytes,
+        miss_bytes: count.miss_bytes,
+        // what was not here came from the store for this epoch's use, whenever it was fetched
+        store_bytes: count.in_time_bytes + count.late_bytes + count.miss_bytes,
+        seconds: count.seconds,
+        starved_seconds,
+        bound_retained_rate: count.bound_retained_rate,
+        bound_store_bytes: count.bound_store_bytes,
+    }
+}
+
+fn add(total: &mut EpochCount, epoch: &EpochCount) {
+    total.retained += epoch.retained;
+    total.in_time += epoch.in_time;
+    total.late += epoch.late;
+    total.miss += epoch.miss;
+    total.retained_bytes += epoch.retained_bytes;
+    total.in_time_bytes += epoch.in_time_bytes;
+    total.late_bytes += epoch.late_bytes;
+    total.miss_bytes += epoch.miss_bytes;
+}
+
+fn set(all: &Outcomes, totals: &EpochCount) {
+    all.retained.set(totals.retained);
+    all.in_time.set(totals.in_time);
+    all.late.set(totals.late);
+    all.miss.set(totals.miss);
+    all.retained_bytes.set(totals.retained_bytes);
+    all.in_time_bytes.set(totals.in_time_bytes);
+    all.late_bytes.set(totals.late_bytes);
+    all.miss_bytes.set(totals.miss_bytes);
+}

@@ -1,0 +1,378 @@
+//! The lean GET: one signed request over a pooled connection, because the SDK spends several times its CPU on each (`benches/get_cpu.rs`).
+//!
+//! It signs with the SDK's own signer, sends over hyper, and hands out the body as it comes. It promises exactly the bytes asked for, of the
+//! version asked for, or an error: status, `Content-Range`, `ETag` and length are all checked, and nothing is decoded. It does not repeat
+//! (but once, for expired credentials) and follows no redirect: an `Authorization` must not travel to another host.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings, UriPathNormalizationMode, sign,
+};
+use aws_sigv4::sign::v4;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::{HeaderMap, Request, Response, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use super::S3Config;
+use super::credentials::{CachedCredentials, Held};
+use super::error::{Complaint, ERROR_BODY_MAX_BYTES, transport_error};
+use crate::stats::Stats;
+use crate::store::{Body, StoreError};
+use crate::types::{ErrorKind, ObjectId};
+
+/// What S3's signature leaves as it is in a path (SigV4: unreserved characters and the slash); all else is escaped, once.
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+/// A pooled connection is let go after this long: below the 20 s after which S3 closes idle ones, so that we rarely write into a closed one.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// A connection whose peer has vanished is noticed after about this long.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// The client for bodies. One per store.
+pub(super) struct Getter {
+    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    bucket: String,
+    /// Scheme, authority and, in path style, the bucket; no slash at its end.
+    base: String,
+    host: String,
+    region: String,
+    /// `None`: anonymous.
+    credentials: Option<Arc<CachedCredentials>>,
+    requester_pays: bool,
+    settings: SigningSettings,
+    answer_timeout: Duration,
+    idle_timeout: Duration,
+    permits: Arc<Semaphore>,
+    stats: Arc<Stats>,
+    began: Instant,
+}
+
+impl fmt::Debug for Getter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Getter").field("base", &self.base).field("region", &self.region).finish_non_exhaustive()
+    }
+}
+
+impl Getter {
+    /// A client for the bucket at `base` (as the SDK's endpoint rules gave it).
+    pub(super) fn new(
+        config: &S3Config,
+        base: &str,
+        region: &str,
+        credentials: Option<Arc<CachedCredentials>>,
+        tls: rustls::ClientConfig,
+        stats: Arc<Stats>,
+    ) -> Result<Self, StoreError> {
+        let refuse = |reason: &str| StoreError::new(ErrorKind::Invalid, format!("the endpoint {base:?} {reason}: check --endpoint-url"));
+        let uri: http::Uri = base.parse().map_err(|_| refuse("is not a URL"))?;
+        let authority = uri.authority().ok_or_else(|| refuse("names no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(refuse("contains a user name"));
+        }
+        // None at all would wait for ever.
+        let connections = config.max_connections.clamp(1, Semaphore::MAX_PERMITS);
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(config.connect_timeout));
+        tcp.set_keepalive(Some(TCP_KEEPALIVE));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            .pool_max_idle_per_host(connections)
+            .build(connector);
+        let mut settings = SigningSettings::default();
+        settings.percent_encoding_mode = PercentEncodingMode::Single;
+        settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+        Ok(Self {
+            client,
+            bucket: config.bucket.clone(),
+            base: base.to_owned(),
+            host: host_header(&uri, authority),
+            region: region.to_owned(),
+            credentials,
+            requester_pays: config.requester_pays,
+            settings,
+            answer_timeout: config.connect_timeout + config.first_byte_timeout,
+            idle_timeout: config.idle_timeout,
+            permits: Arc::new(Semaphore::new(connections)),
+            stats,
+            began: Instant::now(),
+        })
+    }
+
+    /// See [`crate::store::Store::read`].
+    pub(super) async fn get(&self, id: &ObjectId, range: Range<u64>) -> Result<Body, StoreError> {
+        let what = format!("object {:?} in bucket {:?}", id.key, self.bucket);
+        if range.is_empty() {
+            return Err(StoreError::new(ErrorKind::Invalid, format!("{what}: an empty range was asked for")));
+        }
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit.map_err(|_| StoreError::new(ErrorKind::Shutdown, format!("{what}: the store is shut down")))?;
+        let mut held = match &self.credentials {
+            Some(credentials) => Some(credentials.get().await?),
+            None => None,
+        };
+        let mut renewed = false;
+        loop {
+            let started = Instant::now();
+            let response = self.send(&what, id, &range, held.as_ref()).await?;
+            if response.status().is_success() {
+                check_answer(&what, response.status().as_u16(), response.headers(), id, &range)?;
+                return Ok(self.body(what, response.into_body(), range.end - range.start, permit, started));
+            }
+            let complaint = complaint(response).await;
+            if let (true, false, Some(credentials), Some(used)) = (complaint.is_expired_token(), renewed, &self.credentials, &held) {
+                held = Some(credentials.renew(used.generation).await?);
+                renewed = true;
+                continue;
+            }
+            let error = complaint.into_error(&what);
+            if error.kind == ErrorKind::Throttled {
+                self.stats.store.throttled.add(1);
+            }
+            return Err(error);
+        }
+    }
+
+    /// One request; its answer's head.
+    async fn send(&self, what: &str, id: &ObjectId, range: &Range<u64>, held: Option<&Held>) -> Result<Response<Incoming>, StoreError> {
+        let request = self.request(id, range, held).map_err(|reason| StoreError::new(ErrorKind::Invalid, format!("{what}: {reason}")))?;
+        self.stats.store.get.add(1);
+        match tokio::time::timeout(self.answer_timeout, self.client.request(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(transport_error(what, &self.host, &error)),
+            Err(_) => {
+                let seconds = self.answer_timeout.as_secs_f64();
+                Err(StoreError::new(ErrorKind::Timeout, format!("{what}: no answer from {} in {seconds} s", self.host)))
+            }
+        }
+    }
+
+    /// The request, signed.
+    fn request(&self, id: &ObjectId, range: &Range<u64>, held: Option<&Held>) -> Result<Request<Empty<Bytes>>, String> {
+        let uri = format!("{}/{}", self.base, utf8_percent_encode(&id.key, &ESCAPED));
+        let range = format!("bytes={}-{}", range.start, range.end - 1);
+        let if_match = if_match(&id.etag);
+        let mut headers: Vec<(&'static str, &str)> = vec![("host", &self.host), ("range", &range)];
+        if let Some(etag) = &if_match {
+            headers.push(("if-match", etag));
+        }
+        if self.requester_pays {
+            headers.push(("x-amz-request-payer", "requester"));
+        }
+        let mut request = Request::get(&uri);
+        for (name, value) in &headers {
+            request = request.header(*name, *value);
+        }
+        request = request.header("user-agent", concat!("belady/", env!("CARGO_PKG_VERSION")));
+        let mut request = request.body(Empty::new()).map_err(|error| format!("cannot be asked for: {error}"))?;
+        if let Some(held) = held {
+            let signable = SignableRequest::new("GET", uri, headers.into_iter(), SignableBody::UnsignedPayload);
+            let params = v4::SigningParams::builder()
+                .identity(&held.identity)
+                .region(&self.region)
+                .name("s3")
+                .time(super::wall_clock())
+                .settings(self.settings.clone())
+                .build()
+                .map_err(|error| format!("cannot be signed: {error}"))?
+                .into();
+            let signed = signable.and_then(|signable| sign(signable, &params)).map_err(|error| format!("cannot be signed: {error}"))?;
+            signed.into_parts().0.apply_to_request_http1x(&mut request);
+        }
+        Ok(request)
+    }
+
+    /// The body as a stream of exactly `len` bytes. It holds the permit, so that connections stay bounded until the body is read or dropped.
+    fn body(&self, what: String, incoming: Incoming, len: u64, permit: OwnedSemaphorePermit, started: Instant) -> Body {
+        let reading = Reading {
+            what,
+            incoming,
+            remaining: len,
+            idle_timeout: self.idle_timeout,
+            stats: Arc::clone(&self.stats),
+            started,
+            began: self.began,
+            _permit: permit,
+        };
+        futures_util::stream::unfold(Some(reading), |reading| async {
+            let mut reading = reading?;
+            match reading.next().await {
+                Ok(Some(chunk)) => Some((Ok(chunk), Some(reading))),
+                Ok(None) => None,
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed()
+    }
+}
+
+/// The `Host` header as hyper would write it: without the scheme's own port. It is signed, so it must be exact.
+fn host_header(uri: &http::Uri, authority: &http::uri::Authority) -> String {
+    match (uri.scheme_str(), authority.port_u16()) {
+        (Some("http"), Some(80)) | (Some("https"), Some(443)) => authority.host().to_owned(),
+        _ => authority.as_str().to_owned(),
+    }
+}
+
+/// The `If-Match` of a version: none for one that is no ETag (`~…`, see [`crate::types::ObjectMeta::version`]) and for weak ones, which never match
+/// (RFC 9110 §13.1.1). Some stores list ETags without their quotes.
+fn if_match(etag: &str) -> Option<String> {
+    match etag {
+        "" => None,
+        _ if etag.starts_with('~') || etag.starts_with("W/") => None,
+        _ if etag.starts_with('"') => Some(etag.to_owned()),
+        _ => Some(format!("\"{etag}\"")),
+    }
+}
+
+/// The tag without weakness and quotes: what may be compared between a listing and an answer.
+fn bare(etag: &str) -> &str {
+    etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Whether a 2xx answer is the range asked for, of the version asked for.
+fn check_answer(what: &str, status: u16, headers: &HeaderMap, id: &ObjectId, range: &Range<u64>) -> Result<(), StoreError> {
+    let changed =
+        |detail: String| Err(StoreError::new(ErrorKind::Changed, format!("{what}: is another version than the one listed ({detail})")));
+    let corrupt = |detail: String| Err(StoreError::new(ErrorKind::Corrupt, format!("{what}: the answer makes no sense: {detail}")));
+    let is_etag = !id.etag.is_empty() && !id.etag.starts_with('~');
+    // For stores that ignore If-Match, and for weak tags, with which it cannot be sent.
+    if let (true, Some(etag)) = (is_etag, text(headers, header::ETAG))
+        && bare(etag) != bare(&id.etag)
+    {
+        return changed(format!("ETag {etag}"));
+    }
+    let asked = range.end - range.start;
+    let length = text(headers, header::CONTENT_LENGTH).and_then(|value| value.parse::<u64>().ok());
+    let total = match status {
+        206 => {
+            let given = text(headers, header::CONTENT_RANGE);
+            let Some((given, total)) = given.and_then(content_range) else { return corrupt(format!("206 with Content-Range {given:?}")) };
+            if given != *range {
+                let shorter = total.is_some_and(|total| total < range.end);
+                let detail = format!("bytes {}-{} came for {}-{}", given.start, given.end - 1, range.start, range.end - 1);
+                return if shorter { changed(detail) } else { corrupt(detail) };
+            }
+            total
+        }
+        200 if range.start == 0 => length,
+        _ => return corrupt(format!("status {status} to a request for a range; the store or a proxy ignores Range")),
+    };
+    if let Some(length) = length.filter(|length| *length != asked) {
+        return corrupt(format!("{length} bytes announced where {asked} were asked for"));
+    }
+    match (id.etag.strip_prefix('~').and_then(|version| version.split_once('-')), total) {
+        (Some((size, _)), Some(total)) if size.parse() != Ok(total) => changed(format!("{total} bytes now, {size} when listed")),
+        (Some((_, listed)), _) => match modified(headers) {
+            Some(now) if listed != "0" && listed.parse() != Ok(now) => changed("Last-Modified differs".to_owned()),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// `Last-Modified` in seconds since 1970.
+fn modified(headers: &HeaderMap) -> Option<i64> {
+    let text = text(headers, header::LAST_MODIFIED)?;
+    aws_smithy_types::DateTime::from_str(text, aws_smithy_types::date_time::Format::HttpDate).ok().map(|time| time.secs())
+}
+
+/// `bytes 0-9/100` or `bytes 0-9/*` → the range and, if said, the object's size.
+fn content_range(value: &str) -> Option<(Range<u64>, Option<u64>)> {
+    let (range, total) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last) = (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?);
+    let end = last.checked_add(1)?;
+    (first < end).then_some((first..end, total.trim().parse().ok()))
+}
+
+/// What an answer that is no success says. Its body is read only to a bound, and not for long.
+async fn complaint(response: Response<Incoming>) -> Complaint {
+    /// An error body comes with its head or not at all.
+    const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+    let status = response.status().as_u16();
+    let region = response.headers().get("x-amz-bucket-region").and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    let body = tokio::time::timeout(BODY_TIMEOUT, Limited::new(response.into_body(), ERROR_BODY_MAX_BYTES).collect()).await;
+    let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    Complaint::new(status, &region, &body)
+}
+
+/// A body on its way.
+struct Reading {
+    what: String,
+    incoming: Incoming,
+    remaining: u64,
+    idle_timeout: Duration,
+    stats: Arc<Stats>,
+    started: Instant,
+    began: Instant,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Reading {
+    /// The next chunk; `None` after the last one.
+    async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        loop {
+            // With a Content-Length hyper knows that this was all, and the connection is back in its pool. A chunked body must still show its end.
+            if self.remaining == 0 && self.incoming.is_end_stream() {
+                self.finished();
+                return Ok(None);
+            }
+            let Ok(frame) = tokio::time::timeout(self.idle_timeout, self.incoming.frame()).await else {
+                let text = format!("{}: no byte for {} s, {} still to come", self.what, self.idle_timeout.as_secs_f64(), self.remaining);
+                return Err(StoreError::new(ErrorKind::Timeout, text));
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    let len = data.len() as u64;
+                    self.stats.store.bytes.add(len);
+                    self.remaining = self.remaining.checked_sub(len).ok_or_else(|| {
+                        StoreError::new(ErrorKind::Corrupt, format!("{}: more bytes came than were asked for", self.what))
+                    })?;
+                    if !data.is_empty() {
+                        return Ok(Some(data));
+                    }
+                }
+                None if self.remaining == 0 => {
+                    self.finished();
+                    return Ok(None);
+                }
+                None => return Err(self.ended_early("")),
+                Some(Err(error)) => return Err(self.ended_early(&format!(": {error}"))),
+            }
+        }
+    }
+
+    fn ended_early(&self, detail: &str) -> StoreError {
+        StoreError::new(ErrorKind::Network, format!("{}: body ended early, {} bytes missing{detail}", self.what, self.remaining))
+    }
+
+    fn finished(&self) {
+        let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.stats.store.latency.record(self.began.elapsed().as_secs(), micros);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,120 @@
+//! Everything a user can get wrong at a mount: exit status not 0, one line that names cause and remedy, nothing left mounted.
+
+use std::fs;
+
+use belady::demo::server::{Credentials, Server, ServerConfig};
+
+use crate::support::belady::{Belady, is_mounted, run};
+
+fn server(credentials: Option<Credentials>) -> Server {
+    let server = Server::start(ServerConfig { credentials, ..ServerConfig::default() }).expect("a loopback port");
+    server.put("train/a/1.jpg", vec![1; 1000]);
+    server.put("train/b/2.jpg", vec![2; 1000]);
+    server
+}
+
+/// Mounts in both forms, background (as users do) and foreground; expects refusal with these words in one line.
+fn refused(url: &str, dir: &str, args: &[&str], words: &[&str]) {
+    for foreground in [true, false] {
+        let mut all = vec!["mount", url, dir];
+        all.extend(args);
+        if foreground {
+            all.push("--foreground");
+        }
+        let output = run(&all);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{all:?} was not refused: {}", String::from_utf8_lossy(&output.stdout));
+        let errors: Vec<&str> = text.lines().filter(|line| line.starts_with("belady: ")).collect();
+        assert_eq!(errors.len(), 1, "one line, not {text:?}");
+        for word in words {
+            assert!(errors[0].to_lowercase().contains(&word.to_lowercase()), "{word:?} is not in {:?}", errors[0]);
+        }
+        assert!(!is_mounted(dir.as_ref()), "left mounted");
+    }
+}
+
+#[test]
+fn wrong_stores_are_refused() {
+    let credentials = Credentials { access_key: "AKIDTESTONLY".to_owned(), secret_key: "right".to_owned(), session_token: None };
+    let open = server(None);
+    let locked = server(Some(credentials));
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mnt = dir.path().to_str().expect("plain");
+    let keys = dir.path().with_extension("keys");
+    fs::write(&keys, "[default]\naws_access_key_id = AKIDTESTONLY\naws_secret_access_key = wrong\n").expect("writes");
+    let keys_path = keys.to_str().expect("plain");
+    let (open_url, locked_url) = (open.url(), locked.url());
+    let base = ["--region", "us-east-1", "--endpoint-url"];
+    let with = |url: &'static str| [base[0], base[1], base[2], url];
+    let open_url: &'static str = Box::leak(open_url.into_boxed_str());
+    let locked_url: &'static str = Box::leak(locked_url.into_boxed_str());
+
+    refused("s3://nosuch", mnt, &[&with(open_url)[..], &["--no-sign-request"]].concat(), &["nosuch", "does not exist"]);
+    refused("s3://demo", mnt, &[&with(locked_url)[..], &["--credentials-file", keys_path]].concat(), &["secret"]);
+    refused("s3://demo", mnt, &[&with(locked_url)[..], &["--no-sign-request"]].concat(), &["denied"]);
+    refused("s3://demo", mnt, &[&with("http://127.0.0.1:9")[..], &["--no-sign-request"]].concat(), &["127.0.0.1:9"]);
+    refused("s3:/demo", mnt, &[], &["s3://bucket"]);
+    refused("ftp://demo", mnt, &[], &["s3://"]);
+    refused("file:///no/such/folder", mnt, &[], &["/no/such/folder"]);
+    fs::remove_file(keys).expect("removes");
+}
+
+#[test]
+fn wrong_mount_points_are_refused() {
+    let source = tempfile::tempdir().expect("a temporary directory");
+    fs::write(source.path().join("f"), "x").expect("writes");
+    let url = format!("file://{}", source.path().display());
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    refused(&url, dir.path().join("missing").to_str().expect("plain"), &[], &["missing", "mkdir"]);
+    let file = dir.path().join("file");
+    fs::write(&file, "x").expect("writes");
+    refused(&url, file.to_str().expect("plain"), &[], &["not a directory"]);
+    refused(&url, dir.path().to_str().expect("plain"), &[], &["not empty"]);
+
+    let mount = Belady::mount(&url, &[]);
+    let busy = run(&["mount", &url, mount.dir.to_str().expect("plain")]);
+    assert!(!busy.status.success());
+    let text = String::from_utf8_lossy(&busy.stderr);
+    assert!(text.contains("belady umount"), "{text}");
+    assert_eq!(fs::read(mount.dir.join("f")).expect("the first mount still serves"), b"x");
+}
+
+#[test]
+fn wrong_settings_are_refused() {
+    let source = tempfile::tempdir().expect("a temporary directory");
+    fs::create_dir_all(source.path().join("train/a")).expect("creates");
+    fs::write(source.path().join("train/a/1.jpg"), "x").expect("writes");
+    let url = format!("file://{}", source.path().display());
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let mnt = home.path().join("mnt");
+    fs::create_dir(&mnt).expect("creates");
+    let mnt = mnt.to_str().expect("plain");
+
+    refused(&url, mnt, &["--memory", "lots"], &["lots", "memory"]);
+    refused(&url, mnt, &["--order", "torch-distribted:seed=0"], &["torch-distribted", "torch-distributed"]);
+    refused(&url, mnt, &["--order", "torch-distributed:world=4:rank=7"], &["rank", "7", "4"]);
+    refused(&url, mnt, &["--order", "torch-distributed:root=nosuch"], &["nosuch"]);
+    refused(&url, mnt, &["--order", "list:/no/such/list"], &["/no/such/list"]);
+    refused(&url, mnt, &["--cache-dir", "/proc/nosuch"], &["/proc/nosuch"]);
+    refused(&url, mnt, &["--cache-dir", mnt], &["mount point"]);
+    refused(&url, mnt, &["--expect-manifest", "00000000000000000000000000000000"], &["manifest"]);
+    refused(&url, mnt, &["--listen", "127.0.0.1:notaport"], &["listen"]);
+    refused(&url, mnt, &["--read-deadline", "soon"], &["soon"]);
+    let config = home.path().join("belady.toml");
+    fs::write(&config, "memroy = \"1GiB\"\n").expect("writes");
+    refused(&url, mnt, &["--config", config.to_str().expect("plain")], &["memroy", "memory"]);
+}
+
+#[test]
+fn a_second_mount_does_not_share_a_locked_cache() {
+    let server = server(None);
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let args = ["--cache-dir", cache.path().to_str().expect("plain"), "--disk", "10MiB"];
+    let first = Belady::mount_bucket(&server, &args);
+    let (url, endpoint) = (format!("s3://{}", server.bucket()), server.url());
+    let mut all = vec!["--endpoint-url", &endpoint, "--no-sign-request", "--region", "us-east-1"];
+    all.extend(args);
+    let words = Belady::try_mount(&url, &all).expect_err("one owner of a cache folder");
+    assert!(words.contains(cache.path().to_str().expect("plain")), "{words}");
+    assert_eq!(fs::read(first.dir.join("train/a/1.jpg")).expect("the first mount still serves").len(), 1000);
+}

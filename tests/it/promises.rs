@@ -1,0 +1,317 @@
+//! The promises of the README, each a test of the same name, on the real program over the real kernel and our S3 server.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use belady::demo::dataset::{Dataset, DatasetSpec};
+use belady::demo::server::fault::{Does, Fault, Operation, When};
+use belady::demo::server::{Credentials, FirstByte, Server, ServerConfig};
+
+use crate::support::belady::Belady;
+
+fn server_with(config: ServerConfig, files: u32) -> (Server, Dataset) {
+    let server = Server::start(config).expect("a loopback port");
+    let dataset = DatasetSpec { files, classes: 8, mean_bytes: 30_000, ..DatasetSpec::default() }.build();
+    server.add_dataset(&dataset);
+    (server, dataset)
+}
+
+fn check_all(mount: &Belady, dataset: &Dataset) {
+    for entry in &dataset.entries {
+        let bytes = fs::read(mount.dir.join(&entry.key)).unwrap_or_else(|error| panic!("{}: {error}", entry.key));
+        assert!(entry.content.matches(&bytes), "{} has wrong bytes", entry.key);
+    }
+}
+
+fn du(dir: &std::path::Path) -> u64 {
+    fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .map_while(Result::ok)
+        .map(|entry| match entry.metadata() {
+            Ok(meta) if meta.is_dir() => du(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0, // gone in between
+        })
+        .sum()
+}
+
+#[test]
+fn a_read_returns_exactly_the_bytes_of_one_version_or_an_error() {
+    let (server, dataset) = server_with(ServerConfig::default(), 300);
+    // a rough store: refusals, cut bodies, resets, lies about the length
+    for (p, does) in [
+        (0.10, Does::Status { status: 503, code: "SlowDown", retry_after: None }),
+        (0.10, Does::Cut { after: 7_000 }),
+        (0.05, Does::ResetBeforeBody),
+        (0.05, Does::CloseIdle),
+        (0.05, Does::WrongContentLength { delta: -9 }),
+        (0.05, Does::IgnoreRange),
+        (0.05, Does::ErrorAsSuccess { code: "InternalError" }),
+    ] {
+        server.add_fault(Fault::on(Operation::Get, When::Probability { p, seed: dataset.total_bytes() ^ p.to_bits() ^ 7 }, does));
+    }
+    let mount = Belady::mount_bucket(&server, &["--memory", "4MiB"]);
+    check_all(&mount, &dataset);
+    check_all(&mount, &dataset);
+    assert!(mount.stat("/store/retries") > 10.0, "the faults struck");
+    assert!(server.counters().faults > 30);
+}
+
+#[test]
+fn a_changed_object_is_never_mixed() {
+    let (server, _) = server_with(ServerConfig::default(), 4);
+    let (old, new) = (vec![b'a'; 3 << 20], vec![b'b'; 2 << 20]);
+    server.put("big/object.bin", old.clone());
+    let large = vec![b'c'; 40 << 20];
+    server.put("big/large.bin", large.clone());
+    let mount = Belady::mount_bucket(&server, &["--memory", "64MiB"]);
+    let path = mount.dir.join("big/object.bin");
+    assert_eq!(fs::read(&path).expect("first version"), old);
+    let mut held = File::open(mount.dir.join("big/large.bin")).expect("opens");
+    let mut first = vec![0; 1 << 20];
+    held.read_exact(&mut first).expect("first MiB of the old version");
+    server.put("big/large.bin", vec![b'd'; 40 << 20]);
+    server.put("big/object.bin", new.clone());
+    // cached: still the first version, whole; never a mix
+    let again = fs::read(&path).expect("reads");
+    assert!(again == old || again == new, "a mix of {} bytes", again.len());
+    let mut tail = vec![0; 1 << 20];
+    match held.read_exact_at(&mut tail, 39 << 20) {
+        Ok(()) => assert!(tail.iter().all(|&byte| byte == b'c'), "the open handle got bytes of another version"),
+        Err(error) => assert!(matches!(error.raw_os_error(), Some(116 | 5)), "ESTALE or EIO, not {error}"),
+    }
+}
+
+#[test]
+fn the_next_open_serves_the_new_version() {
+    let (server, _) = server_with(ServerConfig::default(), 4);
+    server.put("one.bin", vec![1; 100_000]);
+    let mount = Belady::mount_bucket(&server, &["--memory", "0"]);
+    let path = mount.dir.join("one.bin");
+    assert_eq!(fs::metadata(&path).expect("stat").len(), 100_000);
+    let new = vec![2; 150_001];
+    server.put("one.bin", new.clone());
+    assert_eq!(fs::read(&path).expect("adopts the new version"), new);
+    assert_eq!(fs::metadata(&path).expect("stat").len(), 150_001);
+    assert!(server.counters().head <= 1, "one HEAD, counted: {:?}", server.counters());
+}
+
+#[test]
+fn a_read_ends_within_the_read_deadline() {
+    let (server, dataset) = server_with(ServerConfig::default(), 40);
+    let stuck = dataset.entries[3].key.clone();
+    server.add_fault(Fault::on(Operation::Get, When::Always, Does::Stall { after: 10 }).below(&stuck));
+    let mount = Belady::mount_bucket(&server, &["--memory", "8MiB", "--read-deadline", "3s"]);
+    let path = mount.dir.join(&stuck);
+    let reader = std::thread::spawn(move || fs::read(path).map(|bytes| bytes.len()));
+    // one stuck request never stalls another
+    for entry in dataset.entries.iter().filter(|entry| entry.key != stuck) {
+        assert!(entry.content.matches(&fs::read(mount.dir.join(&entry.key)).expect("the others answer")));
+    }
+    let error = reader.join().expect("no panic").expect_err("the stuck one ends with an error");
+    assert_eq!(error.raw_os_error(), Some(5), "EIO, not {error}");
+    assert!(mount.stat("/reads/errors") >= 1.0);
+}
+
+#[test]
+fn budgets_hold_always() {
+    let (server, dataset) = server_with(ServerConfig::default(), 600);
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let dir = cache.path().to_str().expect("plain");
+    let order = "torch-distributed:seed=1:world=1:rank=0:root=train";
+    let mount = Arc::new(Belady::mount_bucket(&server, &["--memory", "3MiB", "--cache-dir", dir, "--disk", "5MiB", "--order", order]));
+    let readers: Vec<_> = (0..4)
+        .map(|part| {
+            let (mount, dataset) = (Arc::clone(&mount), dataset.clone());
+            std::thread::spawn(move || {
+                for round in 0..3 {
+                    for entry in dataset.entries.iter().skip(part + round).step_by(4) {
+                        assert!(entry.content.matches(&fs::read(mount.dir.join(&entry.key)).expect("reads")), "{}", entry.key);
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut samples = 0;
+    while readers.iter().any(|reader| !reader.is_finished()) {
+        let stats = mount.stats();
+        for tier in stats["tiers"].as_array().expect("tiers") {
+            assert!(tier["used_bytes"].as_u64() <= tier["capacity_bytes"].as_u64(), "{tier}");
+        }
+        assert!(du(cache.path()) <= 5 << 20, "the disk holds more than its budget");
+        samples += 1;
+    }
+    for reader in readers {
+        reader.join().expect("every byte right");
+    }
+    assert!(samples > 3, "the budgets were looked at while it ran");
+}
+
+#[test]
+fn the_cache_survives_restarts_and_crashes() {
+    let (server, dataset) = server_with(ServerConfig::default(), 400);
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let dir = cache.path().to_str().expect("plain");
+    let args = ["--memory", "0", "--cache-dir", dir, "--disk", "100MiB"];
+    let mount = Arc::new(Belady::mount_bucket(&server, &args));
+    // kill -9 in the middle of cache writes
+    let readers: Vec<_> = (0..4)
+        .map(|part| {
+            let (mount, dataset) = (mount.dir.clone(), dataset.clone());
+            std::thread::spawn(move || {
+                let kept = dataset.entries.iter().skip(part).step_by(4);
+                kept.take_while(|entry| fs::read(mount.join(&entry.key)).is_ok()).count()
+            })
+        })
+        .collect();
+    mount.wait_for("half of it read", |stats| stats["reads"]["opens"].as_u64() > Some(150));
+    Arc::into_inner(mount).expect("one holder").kill();
+    let read: usize = readers.into_iter().map(|reader| reader.join().expect("no panic")).sum();
+    assert!(read >= 150);
+    server.reset_counters();
+    let mount = Belady::mount_bucket(&server, &args);
+    check_all(&mount, &dataset);
+    let gets = server.counters().get;
+    assert!(gets <= 400 - 140, "what was cached was used: {gets} GETs for 400 files after {read} reads");
+    // an orderly restart keeps everything
+    assert_eq!(mount.unmount(), 0);
+    server.reset_counters();
+    let mount = Belady::mount_bucket(&server, &args);
+    check_all(&mount, &dataset);
+    assert_eq!(server.counters().get, 0, "everything was here");
+    assert!(mount.stat("/reads/hits/disk") > 0.0);
+}
+
+#[test]
+fn damage_in_the_cache_is_noticed_and_fetched_again() {
+    let (server, dataset) = server_with(ServerConfig::default(), 60);
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let dir = cache.path().to_str().expect("plain");
+    let args = ["--memory", "0", "--cache-dir", dir, "--disk", "100MiB"];
+    let mount = Belady::mount_bucket(&server, &args);
+    check_all(&mount, &dataset);
+    assert_eq!(mount.unmount(), 0);
+    let mut damaged = 0;
+    damage(cache.path(), &mut damaged);
+    assert!(damaged >= 50, "{damaged} cache files were found and damaged");
+    let mount = Belady::mount_bucket(&server, &args);
+    check_all(&mount, &dataset);
+}
+
+/// Flips a byte in the middle of every large file, cuts every third short.
+fn damage(dir: &std::path::Path, count: &mut usize) {
+    for entry in fs::read_dir(dir).expect("a directory").map_while(Result::ok) {
+        let meta = entry.metadata().expect("stat");
+        if meta.is_dir() {
+            damage(&entry.path(), count);
+        } else if meta.len() > 1_000 {
+            *count += 1;
+            let file = fs::OpenOptions::new().read(true).write(true).open(entry.path()).expect("opens");
+            if count.is_multiple_of(3) {
+                file.set_len(meta.len() / 2).expect("cuts");
+            } else {
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, meta.len() / 2).expect("reads");
+                file.write_all_at(&[!byte[0]], meta.len() / 2).expect("writes");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_deleted_cache_directory_degrades_nothing_a_reader_sees() {
+    let (server, dataset) = server_with(ServerConfig::default(), 60);
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let inner = cache.path().join("inner");
+    fs::create_dir(&inner).expect("creates");
+    let mount = Belady::mount_bucket(&server, &["--memory", "0", "--cache-dir", inner.to_str().expect("plain"), "--disk", "100MiB"]);
+    check_all(&mount, &dataset);
+    fs::remove_dir_all(&inner).expect("removes");
+    check_all(&mount, &dataset);
+    check_all(&mount, &dataset);
+}
+
+#[test]
+fn listing_costs_list_pages_only() {
+    let server = Server::start(ServerConfig::default()).expect("a loopback port");
+    server.add_dataset(&DatasetSpec { files: 10_000, classes: 50, mean_bytes: 2_000, ..DatasetSpec::default() }.build());
+    let mount = Belady::mount_bucket(&server, &[]);
+    for (program, args) in [("ls", ["-lR"].as_slice()), ("du", &["-s"]), ("find", &["-size", "+1"])] {
+        let mut command = Command::new(program);
+        let output = if program == "find" { command.arg(&mount.dir).args(args).output() } else { command.args(args).arg(&mount.dir).output() };
+        let output = output.expect("coreutils");
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let names: BTreeSet<_> = fs::read_dir(mount.dir.join("train")).expect("lists").map(|entry| entry.expect("entry").file_name()).collect();
+    assert_eq!(names.len(), 50);
+    let counters = server.counters();
+    assert_eq!((counters.head, counters.get), (0, 0), "{counters:?}");
+    assert!(counters.list <= 20, "10 pages of 1,000 and little more: {counters:?}");
+}
+
+#[test]
+fn one_cold_file_is_fetched_once_for_64_threads() {
+    let (server, dataset) = server_with(ServerConfig { first_byte: FirstByte::constant(Duration::from_millis(50)), ..ServerConfig::default() }, 10);
+    let mount = Belady::mount_bucket(&server, &["--memory", "16MiB"]);
+    let entry = dataset.entries[5].clone();
+    let start = Arc::new(Barrier::new(64));
+    let readers: Vec<_> = (0..64)
+        .map(|_| {
+            let (path, entry, start) = (mount.dir.join(&entry.key), entry.clone(), Arc::clone(&start));
+            std::thread::spawn(move || {
+                start.wait();
+                entry.content.matches(&fs::read(path).expect("reads"))
+            })
+        })
+        .collect();
+    assert!(readers.into_iter().all(|reader| reader.join().expect("no panic")));
+    assert_eq!(server.counters().get, 1);
+}
+
+#[test]
+fn read_only_and_no_credential_in_any_text() {
+    let credentials = Credentials { access_key: "AKIDTESTONLY".to_owned(), secret_key: "s3cr3tTestOnly".to_owned(), session_token: None };
+    let (server, dataset) = server_with(ServerConfig { credentials: Some(credentials), ..ServerConfig::default() }, 10);
+    let keys = tempfile::NamedTempFile::new().expect("a temporary file");
+    fs::write(keys.path(), "[default]\naws_access_key_id = AKIDTESTONLY\naws_secret_access_key = s3cr3tTestOnly\n").expect("writes");
+    let (url, endpoint) = (format!("s3://{}", server.bucket()), server.url());
+    let log = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mount = Belady::mount(
+        &url,
+        &[
+            "--endpoint-url",
+            &endpoint,
+            "--region",
+            "us-east-1",
+            "--credentials-file",
+            keys.path().to_str().expect("plain"),
+            "--log-level",
+            "trace",
+            "--log-file",
+            log.path().to_str().expect("plain"),
+        ],
+    );
+    check_all(&mount, &dataset);
+    let path = mount.dir.join(&dataset.entries[0].key);
+    for error in [
+        File::options().write(true).open(&path).expect_err("opened for writing"),
+        fs::write(mount.dir.join("new"), b"x").expect_err("created"),
+        fs::create_dir(mount.dir.join("d")).expect_err("mkdir"),
+        fs::remove_file(&path).expect_err("unlinked"),
+        fs::rename(&path, mount.dir.join("x")).expect_err("renamed"),
+    ] {
+        assert_eq!(error.raw_os_error(), Some(30), "EROFS, not {error}");
+    }
+    let mut texts = fs::read_to_string(log.path()).expect("the log reads");
+    for name in ["stats", "stats.json", "config.toml", "order"] {
+        texts += &fs::read_to_string(mount.dir.join(".belady").join(name)).expect("control files read");
+    }
+    assert!(texts.len() > 1_000);
+    assert!(!texts.contains("s3cr3tTestOnly") && !texts.contains("Signature="), "a credential in a text");
+}

@@ -1,0 +1,6 @@
+//! What the integration tests share.
+
+pub(crate) mod belady;
+pub(crate) mod bucket;
+pub(crate) mod mount;
+pub(crate) mod sha256;
