@@ -128,6 +128,7 @@ fn answers(path: &Path) -> bool {
 fn umount(args: &UmountArgs) -> Result<(), Failure> {
     let path = mountpoint::real(&args.dir)?;
     let socket = socket_path(&Machine::here().runtime_dir, &path);
+    let was_ours = mountpoint::mounted_on(&path).is_some_and(|mounted| mounted.is_ours());
     match client::unmount(&socket, args.lazy) {
         Ok(true) => Ok(()),
         Ok(false) => print(&format!("{} is unmounted; its daemon still finishes the reads in flight\n", path.display())),
@@ -140,6 +141,8 @@ fn umount(args: &UmountArgs) -> Result<(), Failure> {
             Some(mounted) => {
                 Err(Failure::Failed(format!("{}: {} is mounted there, not by belady: use umount", path.display(), mounted.source)))
             }
+            // Somebody else was faster, or the daemon ended before it could say so.
+            None if was_ours => Ok(()),
             None if socket.exists() => Err(Failure::Failed(format!("{}: {error}", path.display()))),
             None => Err(Failure::Failed(format!("{}: nothing is mounted there (belady list shows the mounts)", path.display()))),
         },
