@@ -12,9 +12,11 @@ use crate::config::machine::Machine;
 use crate::config::{self, Settings, mountpoint};
 use crate::control::{Answer, Request, client, socket_path};
 use crate::daemonize::{self, Ready};
+use crate::demo::{self, DemoOptions};
 use crate::logging;
 use crate::stats::snapshot::Snapshot;
 use crate::stats::text;
+use crate::store::url::StoreUrl;
 
 /// Why a command ends with another status than 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +52,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
 fn mount(args: &MountArgs) -> Result<(), Failure> {
     if args.background_child {
         let ready = Ready::background_child().map_err(|_| "--background-child is for belady itself".to_owned())?;
-        return match config::load(args) {
+        return match load(args) {
             Ok(settings) => serve(settings, ready),
             Err(errors) => {
                 ready.failed(&errors.join("; "));
@@ -58,7 +60,7 @@ fn mount(args: &MountArgs) -> Result<(), Failure> {
             }
         };
     }
-    let settings = config::load(args).map_err(Failure::Usage)?;
+    let settings = load(args).map_err(Failure::Usage)?;
     if args.print_config {
         return print(&config::print::render(&settings));
     }
@@ -69,6 +71,16 @@ fn mount(args: &MountArgs) -> Result<(), Failure> {
     }
     let text = daemonize::start(std::env::args_os().skip(1))?;
     print(&format!("{text}\n"))
+}
+
+/// All that is wrong with the settings and the address.
+fn load(args: &MountArgs) -> Result<Settings, Vec<String>> {
+    let address = args.url.parse::<StoreUrl>().map_err(|error| error.to_string());
+    match (config::load(args), address) {
+        (Ok(settings), Ok(_)) => Ok(settings),
+        (Ok(_), Err(error)) => Err(vec![error]),
+        (Err(errors), address) => Err(address.err().into_iter().chain(errors).collect()),
+    }
 }
 
 /// The daemon itself, in this process, until the mount ends.
@@ -116,6 +128,7 @@ fn answers(path: &Path) -> bool {
 fn umount(args: &UmountArgs) -> Result<(), Failure> {
     let path = mountpoint::real(&args.dir)?;
     let socket = socket_path(&Machine::here().runtime_dir, &path);
+    let was_ours = mountpoint::mounted_on(&path).is_some_and(|mounted| mounted.is_ours());
     match client::unmount(&socket, args.lazy) {
         Ok(true) => Ok(()),
         Ok(false) => print(&format!("{} is unmounted; its daemon still finishes the reads in flight\n", path.display())),
@@ -128,6 +141,8 @@ fn umount(args: &UmountArgs) -> Result<(), Failure> {
             Some(mounted) => {
                 Err(Failure::Failed(format!("{}: {} is mounted there, not by belady: use umount", path.display(), mounted.source)))
             }
+            // Somebody else was faster, or the daemon ended before it could say so.
+            None if was_ours => Ok(()),
             None if socket.exists() => Err(Failure::Failed(format!("{}: {error}", path.display()))),
             None => Err(Failure::Failed(format!("{}: nothing is mounted there (belady list shows the mounts)", path.display()))),
         },
@@ -210,8 +225,11 @@ fn snapshot(socket: &Path, path: &Path) -> Result<Snapshot, String> {
     }
 }
 
-fn demo(_args: DemoArgs) -> Result<(), Failure> {
-    Err(Failure::Failed("the demo is not part of this build".to_owned()))
+fn demo(args: DemoArgs) -> Result<(), Failure> {
+    let DemoArgs { json, files, mean_size, delay_ms, epochs, threads, cache, keep, serve_only, port } = args;
+    let options = DemoOptions { json, files, mean_size, delay_ms, epochs, threads, cache, keep, port, ..DemoOptions::default() };
+    let done = if serve_only { demo::serve_only(options) } else { demo::run(options).map(drop) };
+    done.map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// To standard output. A reader that has gone (`| head`) ends the command quietly.

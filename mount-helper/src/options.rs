@@ -47,7 +47,7 @@ const NOT_OURS_PREFIXES: [&str; 6] = ["x-", "X-", "comment=", "uhelper=", "helpe
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Call {
+pub(crate) enum Call {
     /// Run `belady` with these arguments.
     Run(Vec<String>),
     /// `-f`: say that it would have worked.
@@ -58,7 +58,7 @@ pub enum Call {
 ///
 /// # Errors
 /// One line for the user.
-pub fn translate(args: impl IntoIterator<Item = String>) -> Result<Call, String> {
+pub(crate) fn translate(args: impl IntoIterator<Item = String>) -> Result<Call, String> {
     let mut places = Vec::new();
     let mut options = Vec::new();
     let mut fake = false;

@@ -62,8 +62,11 @@ fn order(item: &Value) -> Result<String, String> {
     let mut spec = kind.clone();
     for (key, value) in table.iter().filter(|(key, _)| *key != "kind") {
         let text = scalar(value).map_err(|error| format!("{key}: {error}"))?;
-        if text.contains(':') {
-            return Err(format!("{key}: {text:?} contains a colon, which separates the parts of an order"));
+        // In the text, a part after a colon belongs to the value before it unless it looks like the next key.
+        let like_a_key =
+            |part: &str| part.split_once('=').is_some_and(|(word, _)| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+        if text.split(':').skip(1).any(like_a_key) {
+            return Err(format!("{key}: {text:?} contains `:word=`, which begins the next part of an order"));
         }
         spec += &format!(":{key}={text}");
     }
@@ -102,6 +105,9 @@ mod tests {
         parts.sort_unstable();
         assert_eq!(parts, ["drop_last=false", "rank=0-3", "seed=7"]);
         assert_eq!(orders[1], "sequential");
+        let list = parse("[[order]]\nkind = \"sequential\"\nfiles = \"list:/a:b\"\n", "x.toml").unwrap();
+        assert_eq!(list["order"], ["sequential:files=list:/a:b"]);
+        assert!(parse("[[order]]\nkind = \"list\"\nroot = \"a:seed=1\"\n", "x.toml").unwrap_err()[0].contains("next part"));
         assert!(parse("[[order]]\nseed = 1\n", "x.toml").unwrap_err()[0].contains("needs kind"));
     }
 

@@ -277,7 +277,10 @@ fn orders(r: &mut Resolver<'_>) -> Orders {
     let said = r.list("order", |text| match text {
         "auto" => Ok(Said::Auto),
         "none" => Ok(Said::None),
-        _ => text.parse().map(|spec| Said::Spec(Box::new(spec))).map_err(|error: crate::order::spec::SpecError| error.to_string()),
+        _ => text.parse().map(|spec| Said::Spec(Box::new(spec))).map_err(|error: crate::order::spec::SpecError| {
+            // The place is named already.
+            error.to_string().trim_start_matches("order: ").to_owned()
+        }),
     });
     let alone = said.len() > 1 && said.iter().any(|said| !matches!(said, Said::Spec(_)));
     if alone {

@@ -85,6 +85,7 @@ fn exchange(socket: &Path, request: Request) -> Result<(Answer, BufReader<UnixSt
     let shown = socket.display();
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!("no belady answers at {shown}"),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => format!("the belady at {shown} went away before it answered"),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("the belady at {shown} does not answer"),
         _ => format!("the belady at {shown}: {error}"),
     };

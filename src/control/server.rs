@@ -15,6 +15,8 @@ use super::{Answer, Handler, REQUEST_MAX_BYTES, Request};
 
 /// Connections at once: a few commands and a `--watch` or two. More wait in the kernel's backlog.
 const CONNECTIONS: usize = 16;
+/// At the end, answers under way are finished for so long: a command that asked for the unmount shall hear of it.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// A connection with no request for so long is closed: `--watch` asks at least once an hour and connects anew when it must.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -71,18 +73,18 @@ fn own_directory(dir: &Path) -> Result<(), String> {
 }
 
 impl Server {
-    /// Answers until `shutdown` resolves; then the socket's file is removed. Connections open at that time live on until the process ends:
+    /// Answers until `shutdown` resolves; then the socket's file is removed and answers under way are finished. Connections open at that time live on until the process ends:
     /// a command that waits for the end of the daemon sees it as the end of its connection.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: impl Future<Output = ()>) {
-        let slots = Arc::new(Semaphore::new(CONNECTIONS));
+        let (slots, answering) = (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Semaphore::new(CONNECTIONS)));
         tokio::pin!(shutdown);
         loop {
             let slot = tokio::select! {
-                () = &mut shutdown => return,
+                () = &mut shutdown => break,
                 slot = Arc::clone(&slots).acquire_owned() => slot.expect("the semaphore is never closed"),
             };
             let stream = tokio::select! {
-                () = &mut shutdown => return,
+                () = &mut shutdown => break,
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     Err(error) => {
@@ -97,14 +99,17 @@ impl Server {
                 tracing::warn!("the control socket refused another user");
                 continue;
             }
-            let handler = Arc::clone(&handler);
+            let (handler, answering) = (Arc::clone(&handler), Arc::clone(&answering));
             tokio::spawn(async move {
-                if let Err(error) = connection(stream, handler).await {
+                if let Err(error) = connection(stream, handler, &answering).await {
                     tracing::debug!("control connection: {error}");
                 }
                 drop(slot);
             });
         }
+        drop(self);
+        // All permits at once: nobody is answering. Out of time: somebody does not read its answer.
+        let _ = tokio::time::timeout(LAST_ANSWERS, answering.acquire_many(CONNECTIONS as u32)).await;
     }
 }
 
@@ -113,7 +118,7 @@ fn may_ask(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw())
 }
 
-async fn connection(stream: UnixStream, handler: Arc<dyn Handler>) -> io::Result<()> {
+async fn connection(stream: UnixStream, handler: Arc<dyn Handler>, answering: &Semaphore) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     loop {
@@ -123,6 +128,7 @@ async fn connection(stream: UnixStream, handler: Arc<dyn Handler>) -> io::Result
         if read? == 0 {
             return Ok(());
         }
+        let _under_way = answering.acquire().await.map_err(io::Error::other)?;
         let (answer, go_on) = match (line.last(), serde_json::from_slice(&line)) {
             (Some(b'\n'), Ok(request)) => (handle(&handler, request).await, true),
             (Some(b'\n'), Err(error)) => {
@@ -190,6 +196,36 @@ mod tests {
         server.await.unwrap();
         assert!(!path.exists());
         assert!(ask(&path, Request::Info).await.is_err());
+    }
+
+    /// The answer to an unmount is the reason for the shutdown: it must not be lost to it. (Time stands still while a
+    /// blocking task runs, so the server's last second does not pass.)
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_under_way_is_finished_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.sock");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stop = std::sync::Mutex::new(Some(stop));
+        let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+        let may_go_on = std::sync::Mutex::new(may_go_on);
+        let handler = move |_: Request| {
+            stop.lock().unwrap().take().unwrap().send(()).unwrap();
+            may_go_on.lock().unwrap().recv().unwrap();
+            Answer::Done
+        };
+        let server = tokio::spawn(bind(&path).unwrap().serve(Arc::new(handler), async move { drop(stopped.await) }));
+        let command = tokio::spawn({
+            let path = path.clone();
+            async move { ask(&path, Request::Unmount { lazy: false }).await }
+        });
+        // The file goes first of all: then the server is in its last second.
+        while path.exists() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!server.is_finished(), "it waits for the answer");
+        go_on.send(()).unwrap();
+        server.await.unwrap();
+        assert_eq!(command.await.unwrap(), Ok(Answer::Done));
     }
 
     #[tokio::test]

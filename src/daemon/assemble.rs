@@ -120,9 +120,9 @@ pub(super) fn orders(settings: &Settings, manifest: &Manifest) -> Result<Vec<Ord
     let mut orders = Vec::with_capacity(specs.len());
     for spec in specs {
         let list = match &spec.files {
-            SampleRule::List(path) => {
-                Some(std::fs::read_to_string(path).map_err(|error| format!("the list {} of --order cannot be read: {error}", path.display()))?)
-            }
+            SampleRule::List(path) => Some(
+                std::fs::read_to_string(path).map_err(|error| format!("the list {} of --order cannot be read: {error}", path.display()))?,
+            ),
             SampleRule::ImageFolder | SampleRule::Sorted => None,
         };
         let files = samples(manifest, &spec.root, &spec.files, list.as_deref()).map_err(|error| format!("--order {}: {error}", spec.id))?;

@@ -116,7 +116,15 @@ async fn start(settings: &Settings, ready: &Ready) -> Result<(Running, server::S
     let began = Instant::now();
     let config = FsConfig { count_accesses: !with_plan, ..assemble::fs_config(settings) };
     let control_files = control_files(settings, &stats, began);
-    let fs = BeladyFs::new(config, Arc::clone(&manifest), Arc::clone(&door), with_plan.then_some(read_events), Arc::clone(&stats), control_files, runtime);
+    let fs = BeladyFs::new(
+        config,
+        Arc::clone(&manifest),
+        Arc::clone(&door),
+        with_plan.then_some(read_events),
+        Arc::clone(&stats),
+        control_files,
+        runtime,
+    );
 
     let (mount_fs, mount_config) = (Arc::clone(&fs), assemble::mount_config(settings)?);
     let mounted = tokio::task::spawn_blocking(move || fuse::mount(&mount_fs, mount_config))

@@ -67,7 +67,13 @@ enum Step {
 impl LargeObject {
     pub(super) fn new(door: Arc<Door>, object: &ObjectMeta) -> Self {
         let id = object.version();
-        Self { door, object: object.clone(), id, state: Mutex::new(State { place: Place::Untried, in_flight: Vec::new() }), changed: Notify::new() }
+        Self {
+            door,
+            object: object.clone(),
+            id,
+            state: Mutex::new(State { place: Place::Untried, in_flight: Vec::new() }),
+            changed: Notify::new(),
+        }
     }
 
     /// Finds the object in the cache or starts a partial file. Off the async threads: both may touch a disk.
@@ -116,7 +122,12 @@ impl LargeObject {
     }
 
     /// Fetches ranges this caller has marked in flight. Runs to its end also when the caller goes away.
-    async fn fetch_all(self: &Arc<Self>, partial: &Arc<PartialFile>, ranges: Vec<Range<u64>>, priority: Priority) -> Result<(), FetchError> {
+    async fn fetch_all(
+        self: &Arc<Self>,
+        partial: &Arc<PartialFile>,
+        ranges: Vec<Range<u64>>,
+        priority: Priority,
+    ) -> Result<(), FetchError> {
         let jobs: Vec<_> = ranges
             .into_iter()
             .map(|range| {
@@ -131,7 +142,8 @@ impl LargeObject {
             .collect();
         let mut outcome = Ok(());
         for job in jobs {
-            let result = job.await.unwrap_or_else(|_| Err(FetchError::new(ErrorKind::Io, "a range fetch panicked; please report it with the log")));
+            let result =
+                job.await.unwrap_or_else(|_| Err(FetchError::new(ErrorKind::Io, "a range fetch panicked; please report it with the log")));
             outcome = outcome.and(result);
         }
         outcome

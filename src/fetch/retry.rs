@@ -45,7 +45,9 @@ mod tests {
 
     #[test]
     fn permanent_errors_fail_in_one_round() {
-        for kind in [ErrorKind::NotFound, ErrorKind::Denied, ErrorKind::Changed, ErrorKind::Invalid, ErrorKind::NoSpace, ErrorKind::Shutdown] {
+        for kind in
+            [ErrorKind::NotFound, ErrorKind::Denied, ErrorKind::Changed, ErrorKind::Invalid, ErrorKind::NoSpace, ErrorKind::Shutdown]
+        {
             assert_eq!(next_delay(kind, 1, Duration::ZERO, Patience::Attempts(9), 0.5), None, "{kind:?}");
         }
     }

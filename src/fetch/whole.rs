@@ -81,11 +81,8 @@ async fn bring(door: &Arc<Door>, flight: &Flight) -> Landing {
         if error.kind == ErrorKind::Throttled {
             permit.throttled();
         }
-        let patience = if flight.demanded.load(Relaxed) {
-            Patience::Deadline(door.config.read_deadline)
-        } else {
-            Patience::Attempts(AHEAD_ATTEMPTS)
-        };
+        let patience =
+            if flight.demanded.load(Relaxed) { Patience::Deadline(door.config.read_deadline) } else { Patience::Attempts(AHEAD_ATTEMPTS) };
         door.pause(error, attempt, began, patience).await?;
     }
     permit.count(flight.object.size);

@@ -73,7 +73,12 @@ struct Task {
 }
 
 /// Runs until the senders are gone or `stop` says so.
-pub async fn run(parts: Parts, mut reads: mpsc::Receiver<ReadEvent>, mut landings: mpsc::Receiver<DoorEvent>, mut stop: watch::Receiver<bool>) {
+pub async fn run(
+    parts: Parts,
+    mut reads: mpsc::Receiver<ReadEvent>,
+    mut landings: mpsc::Receiver<DoorEvent>,
+    mut stop: watch::Receiver<bool>,
+) {
     let (computed, mut orders) = mpsc::channel(COMPUTED_MAX);
     let mut task = Task::new(parts, computed);
     task.start();

@@ -42,7 +42,13 @@ impl Reporter {
         Self { specs, starved, told }
     }
 
-    pub(super) fn publish(&mut self, planner: &Planner, starved: Duration, path: &dyn Fn(crate::types::FileIndex) -> String, stats: &Stats) {
+    pub(super) fn publish(
+        &mut self,
+        planner: &Planner,
+        starved: Duration,
+        path: &dyn Fn(crate::types::FileIndex) -> String,
+        stats: &Stats,
+    ) {
         let mut orders = Vec::with_capacity(self.specs.len());
         let mut totals = EpochCount::default();
         for index in 0..self.specs.len() {
@@ -66,7 +72,13 @@ impl Reporter {
         stats.prefetch.window_wanted_bytes.set(view.window_wanted_bytes);
     }
 
-    fn order(&mut self, planner: &Planner, index: usize, starved: Duration, path: &dyn Fn(crate::types::FileIndex) -> String) -> OrderStatus {
+    fn order(
+        &mut self,
+        planner: &Planner,
+        index: usize,
+        starved: Duration,
+        path: &dyn Fn(crate::types::FileIndex) -> String,
+    ) -> OrderStatus {
         let (spec, view) = (&self.specs[index], planner.order(index));
         if self.told[index] != view.note {
             view.note.clone_into(&mut self.told[index]);

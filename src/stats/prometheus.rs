@@ -112,6 +112,7 @@ fn store(page: &mut Page, s: &Snapshot) {
     page.counter("store_received_bytes_total", "Body bytes received from the store.", s.store.bytes);
     page.counter("store_extra_bytes_total", "Of these, bytes of hedged, retried and abandoned requests.", s.store.bytes_extra);
     page.counter("store_retries_total", "Requests repeated.", s.store.retries);
+    page.counter("store_hedges_total", "Second requests for a first byte that was late.", s.store.hedges);
     page.counter("store_throttled_total", "Answers that asked for a slower pace.", s.store.throttled);
     page.counter("store_errors_total", "Requests that failed for good.", s.store.errors);
     page.gauge("store_concurrency", "Requests allowed at once now.", s.store.concurrency);

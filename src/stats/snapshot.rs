@@ -147,6 +147,8 @@ pub struct Store {
     pub bytes: u64,
     pub bytes_extra: u64,
     pub retries: u64,
+    /// Second requests for a first byte that was late.
+    pub hedges: u64,
     pub throttled: u64,
     pub errors: u64,
     /// Requests allowed at once now.
@@ -240,6 +242,7 @@ impl Snapshot {
                 bytes: stats.store.bytes.get(),
                 bytes_extra: stats.store.bytes_extra.get(),
                 retries: stats.store.retries.get(),
+                hedges: stats.store.hedges.get(),
                 throttled: stats.store.throttled.get(),
                 errors: stats.store.errors.get(),
                 concurrency: stats.store.concurrency.get(),

@@ -24,6 +24,7 @@ fn wrong_usage_is_status_2_and_one_line() {
     check_error(&["mount", "s3://b"], 2, "<DIR>");
     check_error(&["mount", "s3://b", dir, "--cachedir", "/x"], 2, "--cache-dir");
     check_error(&["frobnicate"], 2, "frobnicate");
+    check_error(&["mount", "bucket", dir], 2, "s3://bucket");
     check_error(&["mount", "s3://b", dir, "--memory", "lots"], 2, "32GiB");
     check_error(&["mount", "s3://b", dir, "--config", "/no/such.toml"], 2, "/no/such.toml");
     check_error(&["mount", "s3://b", dir, "--cache-dir", &format!("{dir}/cache")], 2, "choose a cache directory elsewhere");

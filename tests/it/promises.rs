@@ -244,7 +244,8 @@ fn listing_costs_list_pages_only() {
     let mount = Belady::mount_bucket(&server, &[]);
     for (program, args) in [("ls", ["-lR"].as_slice()), ("du", &["-s"]), ("find", &["-size", "+1"])] {
         let mut command = Command::new(program);
-        let output = if program == "find" { command.arg(&mount.dir).args(args).output() } else { command.args(args).arg(&mount.dir).output() };
+        let output =
+            if program == "find" { command.arg(&mount.dir).args(args).output() } else { command.args(args).arg(&mount.dir).output() };
         let output = output.expect("coreutils");
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -257,7 +258,8 @@ fn listing_costs_list_pages_only() {
 
 #[test]
 fn one_cold_file_is_fetched_once_for_64_threads() {
-    let (server, dataset) = server_with(ServerConfig { first_byte: FirstByte::constant(Duration::from_millis(50)), ..ServerConfig::default() }, 10);
+    let (server, dataset) =
+        server_with(ServerConfig { first_byte: FirstByte::constant(Duration::from_millis(50)), ..ServerConfig::default() }, 10);
     let mount = Belady::mount_bucket(&server, &["--memory", "16MiB"]);
     let entry = dataset.entries[5].clone();
     let start = Arc::new(Barrier::new(64));

@@ -39,12 +39,8 @@ fn dataset(files: u32) -> (Server, tempfile::TempDir) {
 }
 
 fn train(mount: &Path, source: &Path, args: &[&str]) -> serde_json::Value {
-    let output = Command::new(PYTHON)
-        .arg(SCRIPT)
-        .args([mount.join("train"), source.join("train")])
-        .args(args)
-        .output()
-        .expect("python starts");
+    let output =
+        Command::new(PYTHON).arg(SCRIPT).args([mount.join("train"), source.join("train")]).args(args).output().expect("python starts");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_str(text.trim()).expect("one JSON line")
