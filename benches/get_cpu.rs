@@ -75,8 +75,9 @@ fn median(mut values: Vec<(f64, f64)>) -> (f64, f64) {
 async fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let [endpoint, bucket, key, rest @ ..] = arguments.as_slice() else {
+        // Not an error: `cargo test --all-targets` runs this too.
         eprintln!("usage: cargo bench --bench get_cpu -- http://127.0.0.1:PORT BUCKET KEY [GETS]");
-        std::process::exit(2);
+        return Ok(());
     };
     let gets = rest.first().map_or(Ok(DEFAULT_GETS), |text| text.parse())?;
     let dir = std::env::temp_dir().join(format!("belady-get-cpu-{}", std::process::id()));
