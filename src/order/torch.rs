@@ -13,7 +13,7 @@ use crate::types::{Epoch, SampleIndex};
 /// From this many items on torch draws 64 bits an item (`randperm_cpu`: n < (2^32 - 1) / 20 keeps the modulus bias small).
 const WIDE_FROM: u32 = u32::MAX / 20;
 
-/// `torch.randperm(n, generator=generator)` on the CPU. Uses n - 1 outputs below [`WIDE_FROM`] items, 2n from there on.
+/// `torch.randperm(n, generator=generator)` on the CPU. Uses n - 1 outputs, or 2n from `WIDE_FROM` items on.
 #[must_use]
 pub fn randperm(n: u32, generator: &mut Mt19937) -> Vec<SampleIndex> {
     if n < WIDE_FROM { randperm_narrow(n, generator) } else { randperm_wide(n, generator) }
