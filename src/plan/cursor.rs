@@ -352,8 +352,11 @@ impl Cursor {
             (Some(r), Some(s)) if r.belief.ln() <= s.belief.ln() => (-2.0f64).exp(),
             _ => 1.0,
         };
+        // The same epoch again cannot claim what is still unopened in this one: both would explain it equally.
+        let again = |pass: Option<&Pass>| pass.is_some_and(|p| sight.fresh && p.index.epoch == current.index.epoch);
         let weigh = |s: Option<Sight>, weight: f64| s.filter(|s| s.fresh).map_or(0.0, |s| s.ratio * weight);
-        let (as_next, as_rival) = (weigh(next, 1.0), weigh(rival, ahead));
+        let as_next = if again(successor) { 0.0 } else { weigh(next, 1.0) };
+        let as_rival = if again(self.rival.as_ref()) { 0.0 } else { weigh(rival, ahead) };
         let (other, which, chosen) = if as_rival > as_next { (as_rival, Which::Rival, rival) } else { (as_next, Which::Successor, next) };
         let Some(chosen) = chosen.filter(|_| other > 0.0) else { return Some(plain) };
         let least = if begun || current.is_ending() { AT_THE_END } else { MID_EPOCH };
@@ -515,7 +518,8 @@ impl Cursor {
         let rival = self.rival.as_ref().map_or(0.0, |r| r.belief.ln());
         let complete = current.opened_count() == current.len();
         let sure = next.belief.ln() > rival + 3.0 || next.opened_count() >= 64;
-        let idle = 256.min(next.len() / 2).max(1);
+        // Ranks drift and read in bursts of a batch per worker: only a long silence is the end.
+        let idle = (next.len() / 8).max(1024).min(next.len() / 2).max(1);
         if !(complete && next.opened_count() > 0 && sure || self.since_current > idle && next.opened_count() > idle / 2) {
             return;
         }
