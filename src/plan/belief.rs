@@ -128,6 +128,8 @@ pub(crate) struct Density {
 impl Density {
     /// Tolerated share, percent, over 256 opens: lost events and loaders that drop a batch stay below it.
     const TOLERATED: u32 = 10;
+    /// ... of places passed over: each lost event is one, and 5 % of events may be lost.
+    const TOLERATED_GAPS: u32 = 20;
     /// A wrong world size leaves out at least half the places and, before each open, always the one before: 60 % of 64 cannot be a
     /// batch boundary unless batches have one sample, and then the early wait covers it.
     const EARLY_PERCENT: u32 = 60;
@@ -150,7 +152,7 @@ impl Density {
     pub(crate) fn verdict(&self) -> Verdict {
         if self.foreign.exceeds(256, Self::TOLERATED) || self.foreign.exceeds(Self::EARLY_LEAST, Self::EARLY_FOREIGN_PERCENT) {
             Verdict::Foreign
-        } else if self.late.exceeds(256, Self::TOLERATED) || self.early.exceeds(Self::EARLY_LEAST, Self::EARLY_PERCENT) {
+        } else if self.late.exceeds(256, Self::TOLERATED_GAPS) || self.early.exceeds(Self::EARLY_LEAST, Self::EARLY_PERCENT) {
             Verdict::Skipped
         } else if self.foreign.seen >= 128 && self.early.seen >= 64 {
             Verdict::Fits

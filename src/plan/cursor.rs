@@ -29,6 +29,8 @@ const AT_THE_END: f64 = -2.0;
 /// ln odds a process can gather: it may have gone on long since, or be many processes (id 0).
 const GATHERED: f64 = 7.0;
 const GATHERED_UNKNOWN: f64 = 2.0;
+/// Opens in the next pass that may be mistaken ones.
+const STRAYS: u32 = 8;
 /// Opens by which a candidate shows itself wrong.
 const TRIAL_OPENS: u32 = 24;
 
@@ -347,16 +349,26 @@ impl Cursor {
         }
         let next = successor.map(|s| s.sight(file, process));
         let rival = self.rival.as_ref().map(|r| r.sight(file, process));
-        // Until the rival has shown itself it must be clearly better.
+        // Which of the two comes next is believed by what came so far; until the rival has shown itself it must be clearly better.
         let ahead = match (&self.rival, successor) {
-            (Some(r), Some(s)) if r.belief.ln() <= s.belief.ln() => (-2.0f64).exp(),
+            (Some(r), Some(s)) => (r.belief.ln() - s.belief.ln() - 2.0).clamp(-GATHERED, GATHERED).exp(),
             _ => 1.0,
         };
-        let weigh = |s: Option<Sight>, weight: f64| s.filter(|s| s.fresh).map_or(0.0, |s| s.ratio * weight);
+        // A pass of the same order (the same epoch again, a sequential one) cannot claim what is still unopened in this one.
+        let weigh = |other: Option<Sight>, weight: f64| {
+            let claims = other.filter(|other| other.fresh && !(sight.fresh && other.place == sight.place));
+            claims.map_or(0.0, |other| other.ratio * weight)
+        };
         let (as_next, as_rival) = (weigh(next, 1.0), weigh(rival, ahead));
         let (other, which, chosen) = if as_rival > as_next { (as_rival, Which::Rival, rival) } else { (as_next, Which::Successor, next) };
         let Some(chosen) = chosen.filter(|_| other > 0.0) else { return Some(plain) };
-        let least = if begun || current.is_ending() { AT_THE_END } else { MID_EPOCH };
+        let least = if current.opened_count() == current.len() {
+            0.0
+        } else if successor.is_some_and(|s| s.opened_count() >= STRAYS) || current.is_ending() {
+            AT_THE_END
+        } else {
+            MID_EPOCH
+        };
         let most = if process == 0 { GATHERED_UNKNOWN } else { GATHERED };
         let before = self.odds.get(&process).copied().unwrap_or(least).clamp(least, most);
         let odds = before + other.ln() - sight.ratio.max(1e-9).ln();
@@ -515,7 +527,8 @@ impl Cursor {
         let rival = self.rival.as_ref().map_or(0.0, |r| r.belief.ln());
         let complete = current.opened_count() == current.len();
         let sure = next.belief.ln() > rival + 3.0 || next.opened_count() >= 64;
-        let idle = 256.min(next.len() / 2).max(1);
+        // Ranks drift and read in bursts of a batch per worker: only a long silence is the end.
+        let idle = (next.len() / 8).max(1024).min(next.len() / 2).max(1);
         if !(complete && next.opened_count() > 0 && sure || self.since_current > idle && next.opened_count() > idle / 2) {
             return;
         }
@@ -523,7 +536,9 @@ impl Cursor {
         if let Some(unfinished) = std::mem::replace(&mut self.closing, closing) {
             self.row(unfinished.count);
         }
-        self.rival = None;
+        if let Some(rival) = self.rival.take() {
+            self.passes[0].count.merge(&rival.count); // a stray or two of the first opens
+        }
         self.since_current = 0;
         self.odds.clear();
         self.last_epoch = self.passes[0].index.epoch;

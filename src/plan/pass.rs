@@ -146,6 +146,27 @@ const RUN_SEARCH: u32 = 8;
 /// Processes remembered; more than ranks × workers of any node, a bound for thread pools that never reuse an id.
 const PROCESSES_MAX: usize = 4096;
 
+/// One rank's recent opens. By rank, because a rank that is behind must not be overlooked for one that opens a burst.
+#[derive(Debug, Default)]
+struct Recent {
+    opens: u64,
+    /// Ascending places of the last [`RECENT`] opens, the smallest in front (a monotone queue).
+    places: VecDeque<(u64, u32)>,
+}
+
+impl Recent {
+    fn push(&mut self, place: u32) {
+        self.opens += 1;
+        while self.places.back().is_some_and(|&(_, other)| other >= place) {
+            self.places.pop_back();
+        }
+        self.places.push_back((self.opens, place));
+        while self.places.front().is_some_and(|&(at, _)| at + RECENT <= self.opens) {
+            self.places.pop_front();
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Pass {
     pub(crate) index: Arc<EpochIndex>,
@@ -168,8 +189,10 @@ pub(crate) struct Pass {
     /// One past the furthest place opened where it was expected.
     high: u32,
     opens: u64,
-    /// Ascending places of the last [`RECENT`] opens, the smallest in front (a monotone queue).
-    recent: VecDeque<(u64, u32)>,
+    recent: Vec<Recent>,
+    front: u32,
+    /// An open was where it was expected.
+    begun: bool,
     early: VecDeque<(u64, u32)>,
     late: VecDeque<(u64, u32)>,
 }
@@ -193,7 +216,9 @@ impl Pass {
             start,
             high: begin,
             opens: 0,
-            recent: VecDeque::new(),
+            recent: (0..index.order.stride.max(1)).map(|_| Recent::default()).collect(),
+            front: begin,
+            begun: false,
             early: VecDeque::new(),
             late: VecDeque::new(),
             index,
@@ -220,12 +245,18 @@ impl Pass {
     }
 
     /// Where the slowest of the recent readers is.
-    pub(crate) fn front(&self) -> u32 {
-        self.recent.front().map_or(self.start.unwrap_or(0), |&(_, place)| place)
+    pub(crate) const fn front(&self) -> u32 {
+        self.front
+    }
+
+    /// The slowest rank decides; one that has not begun is at the start, if that is known.
+    fn find_front(&self) -> u32 {
+        let fronts = self.recent.iter().map(|rank| rank.places.front().map(|&(_, place)| place).or(self.start));
+        fronts.flatten().min().unwrap_or(self.front)
     }
 
     /// How far readers are apart.
-    pub(crate) fn spread(&self) -> u32 {
+    pub(crate) const fn spread(&self) -> u32 {
         self.high.saturating_sub(self.front())
     }
 
@@ -260,15 +291,15 @@ impl Pass {
             return Sight { place: Some(place), fresh, ratio: ELSEWHERE };
         }
         let from = match last {
-            Some(last) => Some(last),
-            None if self.recent.is_empty() && self.start.is_none() => None,
-            // A first open is measured from the front: a place at the front is one step ahead.
-            None => self.front().checked_sub(1),
+            Some(_) => None,
+            None if !self.begun && self.start.is_none() => None,
+            // A first open is measured from the front, where a place is one step ahead, or from what is behind the front and not over.
+            None => Some(if place < self.front { self.tail.min(place) } else { self.front }),
         };
-        let by_process = match from {
-            Some(from) => self.step(from, place),
-            None if self.start.is_some() || !self.recent.is_empty() => self.kernel.forward(place + 1),
-            None => 1.0, // any offset is as likely as any other
+        let by_process = match (last, from) {
+            (Some(last), _) => self.step(last, place),
+            (None, Some(from)) => self.kernel.forward(place - from + 1),
+            (None, None) => 1.0, // any offset is as likely as any other
         };
         let ratio = match self.run_distance(place) {
             // Which of the runs goes on is not known, so each gets its share.
@@ -326,10 +357,9 @@ impl Pass {
         self.density.open(false);
         if expected {
             self.high = self.high.max(place + 1);
-            while self.recent.back().is_some_and(|&(_, other)| other >= place) {
-                self.recent.pop_back();
-            }
-            self.recent.push_back((self.opens, place));
+            self.begun = true;
+            self.recent[(place % stride) as usize].push(place);
+            self.front = self.find_front();
             match before {
                 Some(before) if !before_opened => self.early.push_back((self.opens, before)),
                 _ => {
@@ -337,9 +367,6 @@ impl Pass {
                     self.density.passed_late(false);
                 }
             }
-        }
-        while self.recent.front().is_some_and(|&(at, _)| at + RECENT <= self.opens) {
-            self.recent.pop_front();
         }
         self.judge_gaps();
     }

@@ -437,6 +437,8 @@ impl Residency {
         let worst = (0..self.tiers.len()).filter_map(|t| self.tiers[t].keys.last().map(|&k| (k, t))).max();
         if let Some((worst, tier)) = worst
             && worst > key
+            // Where the window lives a file is read first and tested after; displacing now would cost a kept file its time.
+            && self.tiers[tier].reserve == 0
             && self.reclaimable(tier) + worst.size() >= size
         {
             let needed = size.saturating_sub(self.tiers[tier].room_to_keep());

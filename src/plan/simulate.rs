@@ -172,6 +172,7 @@ enum Held {
 #[derive(Debug)]
 struct Reader {
     rank: usize,
+    idle: bool,
     process: u32,
     /// Batches to read, for workers: first step and end step of the rank's stream.
     batches: VecDeque<(u32, u32)>,
@@ -201,8 +202,8 @@ struct Live {
     passes_done: u64,
     opens: u64,
     lost_at: Option<u64>,
-    /// Readers that are asleep because `after` is not done.
-    parked: bool,
+    /// Passes that may have begun.
+    permitted: u64,
 }
 
 struct World<'a> {
@@ -456,7 +457,7 @@ impl<'a> World<'a> {
             passes_done: 0,
             opens: 0,
             lost_at: None,
-            parked: run.after.is_some(),
+            permitted: 0,
         };
         let per_rank = match run.readers {
             Readers::Threads { threads } => threads,
@@ -465,25 +466,36 @@ impl<'a> World<'a> {
         for rank in 0..rank_count {
             live.ranks[rank].dispatched = run.start_place / u32::try_from(ranks).unwrap_or(1);
             for _ in 0..per_rank {
-                live.readers.push(Reader { rank, process: 0, batches: VecDeque::new(), reading: None });
+                live.readers.push(Reader { rank, idle: true, process: 0, batches: VecDeque::new(), reading: None });
             }
         }
         self.live.push(live);
         if run.after.is_none() {
             self.wake(number);
+            self.live[number].permitted = run.passes;
         }
     }
 
+    /// Another pass may begin: those who wait for it do.
     fn wake(&mut self, number: usize) {
-        self.live[number].parked = false;
+        self.live[number].permitted += 1;
+        let last = self.live[number].permitted - 1;
         match self.plan.runs[number].readers {
             Readers::Threads { .. } => {
                 for reader in 0..self.live[number].readers.len() {
-                    self.name(number, reader);
-                    self.at(self.now + Duration::from_micros(reader as u64), What::Reader(number, reader));
+                    if std::mem::take(&mut self.live[number].readers[reader].idle) {
+                        self.name(number, reader);
+                        self.at(self.now + Duration::from_micros(reader as u64), What::Reader(number, reader));
+                    }
                 }
             }
-            Readers::Loader { .. } => (0..self.live[number].ranks.len()).for_each(|rank| self.begin_epoch(number, rank)),
+            Readers::Loader { .. } => {
+                for rank in 0..self.live[number].ranks.len() {
+                    if self.live[number].ranks[rank].pass == last {
+                        self.begin_epoch(number, rank);
+                    }
+                }
+            }
         }
     }
 
@@ -551,7 +563,10 @@ impl<'a> World<'a> {
         if let Some(file) = self.live[run].readers[reader].reading.take() {
             self.close(file);
         }
-        let Some(file) = self.next_file(run, reader) else { return };
+        let Some(file) = self.next_file(run, reader) else {
+            self.live[run].readers[reader].idle = true;
+            return;
+        };
         self.live[run].readers[reader].reading = Some(file);
         self.live[run].opens += 1;
         match self.held[file.at()] {
@@ -594,7 +609,7 @@ impl<'a> World<'a> {
         }
         let order = self.order_of(run, self.live[run].pass);
         let live = &mut self.live[run];
-        if live.passes_done >= self.plan.runs[run].passes || live.parked {
+        if live.pass >= live.permitted.min(self.plan.runs[run].passes) {
             return None;
         }
         let file = order.files[live.next as usize];
@@ -654,7 +669,8 @@ impl<'a> World<'a> {
                 self.live[run].passes_done = done;
                 self.passed(run);
             }
-            if self.live[run].ranks[rank].pass < self.plan.runs[run].passes && !self.live[run].parked {
+            let live = &self.live[run];
+            if live.ranks[rank].pass < live.permitted.min(self.plan.runs[run].passes) {
                 self.begin_epoch(run, rank);
             }
         } else {
@@ -668,9 +684,6 @@ impl<'a> World<'a> {
             if self.plan.runs[other].after == Some(run) {
                 self.wake(other);
             }
-        }
-        if self.plan.runs[run].after.is_some() {
-            self.live[run].parked = true;
         }
     }
 
