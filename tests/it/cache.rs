@@ -207,6 +207,13 @@ fn planned_data_is_never_evicted_and_takes_the_room_of_unplanned_data() {
         drop(bed.put(31, size, Placement::Planned { tier: 0 }).unwrap());
         assert_eq!(bytes_of(&bed.hit(31, size).unwrap()), content(31, size));
         assert_eq!(bed.used(0), 10 * charge(size));
+        // A smaller file gives the rest of its victim's room back.
+        assert!(bed.cache.retire(&id(8)));
+        bed.put(40, 1, Placement::Planned { tier: 0 }).unwrap();
+        bed.cache.set_planned(&id(9), false);
+        bed.put(41, size, Placement::Planned { tier: 0 }).unwrap();
+        bed.cache.settle();
+        assert_eq!(bed.used(0), 9 * charge(size) + charge(1));
     }
 }
 
