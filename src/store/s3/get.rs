@@ -1,4 +1,4 @@
-//! The lean GET: one signed request over a pooled connection, because the SDK spends several times its CPU on each (`benches/get_cpu.rs`).
+//! The lean GET: one signed request over a pooled connection, because the SDK spends more than twice its CPU on each (`benches/get_cpu.rs`).
 //!
 //! It signs with the SDK's own signer, sends over hyper, and hands out the body as it comes. It promises exactly the bytes asked for, of the
 //! version asked for, or an error: status, `Content-Range`, `ETag` and length are all checked, and nothing is decoded. It does not repeat
