@@ -17,7 +17,8 @@ pub(super) fn rounded(bytes: u64) -> u64 {
 }
 
 /// What one complete file of this size takes from the budget.
-pub(super) fn charge_of(size: u64) -> u64 {
+#[must_use]
+pub fn charge_of(size: u64) -> u64 {
     rounded(size).saturating_add(PER_FILE_BYTES)
 }
 

@@ -91,15 +91,17 @@ pub enum Action {
 pub struct PlannerConfig {
     /// Capacity of each tier in bytes, fastest first.
     pub tiers: Vec<u64>,
+    /// Bytes a file of so many bytes takes in a tier: what the cache charges its budget with.
+    pub room: fn(u64) -> u64,
     /// Concurrent fetches of the store until [`Event::Measured`] says how many it bears.
     pub in_flight_max: u32,
 }
 
 impl PlannerConfig {
-    /// Tiers, and a modest concurrency.
+    /// Tiers that charge a file its length, and a modest concurrency.
     #[must_use]
-    pub const fn new(tiers: Vec<u64>) -> Self {
-        Self { tiers, in_flight_max: 32 }
+    pub fn new(tiers: Vec<u64>) -> Self {
+        Self { tiers, room: std::convert::identity, in_flight_max: 32 }
     }
 }
 

@@ -29,6 +29,8 @@ const QUEUE_PER_REQUEST: u32 = 2;
 #[derive(Debug)]
 pub struct Planner {
     sizes: Arc<[u64]>,
+    /// What each file takes in a tier.
+    rooms: Arc<[u64]>,
     orders: Vec<Cursor>,
     books: Residency,
     window: Window,
@@ -52,12 +54,14 @@ impl Planner {
     /// `sizes`: bytes of each file of the manifest.
     #[must_use]
     pub fn new(config: PlannerConfig, sizes: Arc<[u64]>) -> Self {
-        let books = Residency::new(&config.tiers, Arc::clone(&sizes));
-        let total: u64 = sizes.iter().fold(0, |sum, &size| sum.saturating_add(size));
+        let rooms: Arc<[u64]> = sizes.iter().map(|&size| (config.room)(size)).collect();
+        let books = Residency::new(&config.tiers, Arc::clone(&rooms));
+        let total: u64 = rooms.iter().fold(0, |sum, &size| sum.saturating_add(size));
         let window = Window::new(books.capacity(), total / u64::try_from(sizes.len()).unwrap_or(1).max(1));
         let mut planner = Self {
             ideal: Ideal::new(sizes.len()),
             sizes,
+            rooms,
             orders: Vec::new(),
             books,
             window,
@@ -96,7 +100,7 @@ impl Planner {
                 for (file, tier) in files.into_iter().filter(|(file, _)| file.at() < self.sizes.len()) {
                     let round = self.next_round(file);
                     self.books.present(file, tier, round);
-                    self.ideal.hold(file, self.sizes[file.at()], round, self.books.kept_limit());
+                    self.ideal.hold(file, self.rooms[file.at()], round, self.books.kept_limit());
                 }
             }
             Event::Gone { file } if file.at() < self.sizes.len() => {
@@ -187,7 +191,7 @@ impl Planner {
         let size = self.sizes[file.at()];
         let Some(round) = self.orders[order].assign(now, process, file, size, outcome, choice) else { return false };
         let next = Some(self.next_round(file)).filter(|&next| next != FAR);
-        let had = self.ideal.access(file, size, next, self.books.kept_limit());
+        let had = self.ideal.access(file, self.rooms[file.at()], next, self.books.kept_limit());
         if let Some(count) = self.orders[order].count_of(round) {
             count.bound_retained_bytes += if had { size } else { 0 };
             count.bound();
@@ -310,7 +314,7 @@ impl Planner {
                 _ => {}
             }
             if locked {
-                self.ideal.rekey(file, self.sizes[file.at()], round);
+                self.ideal.rekey(file, self.rooms[file.at()], round);
             }
         }
         self.sweep = (to < self.books.files()).then_some(to);
@@ -324,7 +328,7 @@ impl Planner {
             let Some((order, pass_number, place)) = self.earliest(&mut steps) else { return };
             let pass = &self.orders[order].passes[pass_number];
             let (file, round) = (pass.file(place), pass.round);
-            let size = self.sizes[file.at()];
+            let size = self.rooms[file.at()];
             if self.books.ahead_files() > 0 && self.books.ahead_bytes() + size > self.window.limit() {
                 return;
             }

@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::cache::charge_of;
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{EpochCount, LoaderHint, OrderConfig, Planner, PlannerConfig, Trust};
 use crate::stats::{EpochStatus, OrderStatus, Outcomes, Stats};
@@ -10,8 +11,8 @@ use crate::stats::{EpochStatus, OrderStatus, Outcomes, Stats};
 /// Names of files that `.belady/order` shows: a look at what is next, not the epoch.
 const UPCOMING: usize = 64;
 
-pub(super) const fn planner_config(tiers: Vec<u64>) -> PlannerConfig {
-    PlannerConfig::new(tiers)
+pub(super) fn planner_config(tiers: Vec<u64>) -> PlannerConfig {
+    PlannerConfig { room: charge_of, ..PlannerConfig::new(tiers) }
 }
 
 /// What the user said of an order, in the planner's words.

@@ -16,7 +16,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("store", &["types", "stats"]),
     ("cache", &["types", "stats"]),
     ("fetch", &["types", "stats", "store", "cache"]),
-    ("prefetch", &["types", "stats", "order", "dataset", "plan", "fetch"]),
+    ("prefetch", &["types", "stats", "order", "dataset", "plan", "fetch", "cache"]),
     // `cache` for the files it is handed by `fetch`: it opens none itself.
     ("fs", &["types", "stats", "dataset", "fetch", "cache"]),
     ("fuse", &["types", "fs", "stats"]),
