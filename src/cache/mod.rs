@@ -31,9 +31,9 @@ mod shared;
 mod tier;
 mod writer;
 
+pub use budget::charge_of;
 pub use build::{CacheConfig, DiskTier, TRANSIENT_BYTES, tier_counters};
 pub use file::CachedFile;
-pub use budget::charge_of;
 pub use hash::{FileHash, hash_of};
 pub use index::FirstUse;
 pub use partial::{BLOCK_BYTES, PartialFile};

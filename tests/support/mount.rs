@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use belady::cache::{CacheConfig, DiskTier, TieredCache, tier_counters};
 use belady::dataset::Manifest;
-use belady::fetch::Door;
+use belady::fetch::{Door, DoorConfig};
 use belady::fs::{BeladyFs, ControlFile, ControlFiles, FsConfig};
 use belady::fuse::{Feature, MountConfig, Mounted, Unmount, mount};
 use belady::stats::Stats;
+use belady::store::Store;
 use belady::types::ReadEvent;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -44,13 +46,28 @@ pub(crate) struct TestMount {
     pub(crate) stats: Arc<Stats>,
     pub(crate) mounted: Mounted,
     pub(crate) events: mpsc::Receiver<ReadEvent>,
-    directory: tempfile::TempDir,
+    mountpoint: PathBuf,
+    _directory: tempfile::TempDir,
     pub(crate) runtime: Runtime,
 }
 
 /// The door over a bucket: the one place that knows how the parts below `fs` are put together.
-fn door_over(_bucket: &Arc<Bucket>, _setup: &Setup) -> Arc<Door> {
-    Arc::new(Door {})
+fn door_over(bucket: &Arc<Bucket>, tiers: CacheConfig, stats: &Arc<Stats>, runtime: &Runtime, read_deadline: Duration) -> Arc<Door> {
+    let (cache, _notes) = TieredCache::new(tiers, Arc::clone(stats)).unwrap();
+    cache.recover();
+    let config = DoorConfig { max_requests: 64, max_bandwidth: None, read_deadline };
+    Door::new(Arc::clone(bucket) as Arc<dyn Store>, cache, Arc::clone(stats), runtime.handle().clone(), config, None)
+}
+
+/// One tier with room for everything: in memory, or on a disk.
+fn tiers(memory: bool, directory: &Path) -> CacheConfig {
+    const ROOM: u64 = 1 << 30;
+    let disk = DiskTier { name: "disk".to_owned(), path: directory.join("cache"), bytes: ROOM, namespace: "test".to_owned() };
+    if memory {
+        CacheConfig { memory: Some(ROOM), ..CacheConfig::default() }
+    } else {
+        CacheConfig { disks: vec![disk], ..CacheConfig::default() }
+    }
 }
 
 impl TestMount {
@@ -62,20 +79,23 @@ impl TestMount {
     pub(crate) fn with(bucket: Arc<Bucket>, setup: Setup) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let manifest = Arc::new(Manifest::build("", bucket.listing()));
-        let stats = Arc::new(Stats::default());
+        let directory = tempfile::tempdir().unwrap();
+        let mountpoint = directory.path().join("mnt");
+        fs::create_dir(&mountpoint).unwrap();
+        let tiers = tiers(setup.memory, directory.path());
+        let stats = Arc::new(Stats { tiers: tier_counters(&tiers), ..Stats::default() });
         let (sender, events) = mpsc::channel(4096);
         let door = {
             let _inside = runtime.enter();
-            door_over(&bucket, &setup)
+            door_over(&bucket, tiers, &stats, &runtime, setup.fs.read_deadline)
         };
         let control = ControlFiles(Arc::new(move |file: ControlFile| {
             assert!(!setup.control_panics, "as the test asked for");
             format!("this is {}\n", file.name()).into_bytes()
         }));
         let fs = BeladyFs::new(setup.fs, manifest, Arc::clone(&door), Some(sender), Arc::clone(&stats), control, runtime.handle().clone());
-        let directory = tempfile::tempdir().unwrap();
         let config = MountConfig {
-            mountpoint: directory.path().to_owned(),
+            mountpoint: mountpoint.clone(),
             fsname: "test://bucket,with,commas".to_owned(),
             allow_other: rustix::process::getuid().is_root(),
             threads: 2,
@@ -83,11 +103,11 @@ impl TestMount {
             disable: setup.disable,
         };
         let mounted = mount(&fs, config).unwrap();
-        Self { bucket, door, fs, stats, mounted, events, directory, runtime }
+        Self { bucket, door, fs, stats, mounted, events, mountpoint, _directory: directory, runtime }
     }
 
     pub(crate) fn root(&self) -> &Path {
-        self.directory.path()
+        &self.mountpoint
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
