@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use super::key::Key;
 use super::next_use::Round;
-use super::residency::Key;
 use crate::types::FileIndex;
 
 const NOT_HELD: Round = Round::MAX;

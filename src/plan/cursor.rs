@@ -8,9 +8,15 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod choice;
+mod search;
+
+pub(crate) use choice::Choice;
+use choice::Which;
+
 use super::belief::{Belief, ELSEWHERE, Verdict};
 use super::next_use::{NextUse, Round, epochs_needed};
-use super::pass::{EpochCount, EpochIndex, Pass, Sight};
+use super::pass::{EpochCount, EpochIndex, Pass};
 use super::{Action, EpochFiles, OrderConfig, OrderIndex, OrderState, Trust};
 use crate::types::{Epoch, FileIndex, Outcome};
 
@@ -18,52 +24,6 @@ use crate::types::{Epoch, FileIndex, Outcome};
 const EPOCHS_MAX: usize = 6;
 /// Rows of past epochs remembered for the stats.
 const ROWS_MAX: usize = 1024;
-/// Other epochs tried after a loss before starting over from the first.
-const TRIED_MAX: Epoch = 256;
-/// An open this likely in the current pass needs no comparison with the others: by chance it happens once in 20 opens at most.
-const PLAIN: f64 = 20.0;
-/// ln odds against "this process has moved on to the next epoch" in mid-epoch: one open near the start of the next epoch is a coincidence, two are not.
-const MID_EPOCH: f64 = -7.0;
-/// ... and close to the end of the epoch.
-const AT_THE_END: f64 = -2.0;
-/// ln odds a process can gather: it may have gone on long since, or be many processes (id 0).
-const GATHERED: f64 = 7.0;
-const GATHERED_UNKNOWN: f64 = 2.0;
-/// Opens in the next pass that may be mistaken ones.
-const STRAYS: u32 = 8;
-/// Opens by which a candidate shows itself wrong.
-const TRIAL_OPENS: u32 = 24;
-
-/// Which pass an open belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
-    Current,
-    Successor,
-    Rival,
-}
-
-/// Where an open belongs in this order.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
-    which: Which,
-    sight: Sight,
-    successor: Option<Sight>,
-    rival: Option<Sight>,
-    /// ln odds of having moved on, this open included; `None` if it was not in question.
-    odds: Option<f64>,
-}
-
-impl Choice {
-    pub(crate) const fn ratio(&self) -> f64 {
-        self.sight.ratio
-    }
-    pub(crate) const fn is_in_stream(&self) -> bool {
-        self.sight.place.is_some()
-    }
-    pub(crate) const fn is_access(&self) -> bool {
-        self.sight.fresh
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -221,24 +181,6 @@ impl Cursor {
         }
     }
 
-    /// The next epoch worth trying after a loss: the one it was in, the one after, then one after the other from 0.
-    fn trial(&mut self) -> Option<Epoch> {
-        let taken = |epoch: Epoch| self.candidates.iter().any(|c| c.index.epoch == epoch);
-        for epoch in [self.last_epoch, self.last_epoch + 1] {
-            if !taken(epoch) {
-                return Some(epoch);
-            }
-        }
-        for _ in 0..EPOCHS_MAX {
-            let epoch = self.next_trial;
-            self.next_trial = (epoch + 1) % TRIED_MAX;
-            if !taken(epoch) {
-                return Some(epoch);
-            }
-        }
-        None
-    }
-
     /// The order of an epoch arrived.
     pub(crate) fn on_order(&mut self, epoch: Epoch, files: Arc<EpochFiles>, sizes: &[u64], round: Round) {
         self.asked.remove(&epoch);
@@ -258,13 +200,13 @@ impl Cursor {
         }
         let index = self.index(epoch, files, sizes);
         match (self.state, self.config.trust) {
-            (OrderState::Searching, Trust::Declared) => {
-                if epoch == self.config.first_epoch {
-                    let start = u32::try_from(self.config.start_place).unwrap_or(u32::MAX).min(index.len());
-                    self.belief = Belief::trusted();
-                    self.lock(Pass::new(index, round, Some(start)));
-                }
+            (OrderState::Searching, Trust::Declared) if epoch == self.config.first_epoch => {
+                let start = u32::try_from(self.config.start_place).unwrap_or(u32::MAX).min(index.len());
+                self.belief = Belief::trusted();
+                self.lock(Pass::new(index, round, Some(start)));
             }
+            // It waits among the known ones for the first.
+            (OrderState::Searching, Trust::Declared) => {}
             _ if self.candidates.len() < EPOCHS_MAX && self.candidates.iter().all(|c| c.index.epoch != epoch) => {
                 self.candidates.push(Pass::new(index, round, None));
             }
@@ -324,58 +266,6 @@ impl Cursor {
         self.passes.push_back(Pass::new(index, round, Some(0)));
     }
 
-    /// The other thing that may come next: the same epoch again, or the next one where the same has been coming.
-    fn oppose(&mut self) {
-        let Some(current) = self.passes.front() else { return };
-        if self.rival.is_some() || !(current.is_ending() || self.belief.ln() < GATHERED) {
-            return;
-        }
-        let epoch = current.index.epoch;
-        let index = if self.repeats { self.known.get(&(epoch + 1)) } else { Some(&current.index) };
-        if let Some(index) = index {
-            self.rival = Some(Pass::new(Arc::clone(index), current.round + 1, Some(0)));
-        }
-    }
-
-    /// Where an open would belong. Changes nothing: orders are compared by it.
-    pub(crate) fn locate(&self, file: FileIndex, process: u32) -> Option<Choice> {
-        let current = self.passes.front().filter(|_| self.is_locked())?;
-        let sight = current.sight(file, process);
-        let successor = self.passes.get(1);
-        let begun = successor.is_some_and(|s| s.opened_count() > 0) || self.rival.as_ref().is_some_and(|r| r.opened_count() > 0);
-        let plain = Choice { which: Which::Current, sight, successor: None, rival: None, odds: None };
-        if sight.fresh && sight.ratio >= PLAIN && !begun {
-            return Some(plain);
-        }
-        let next = successor.map(|s| s.sight(file, process));
-        let rival = self.rival.as_ref().map(|r| r.sight(file, process));
-        // Which of the two comes next is believed by what came so far; until the rival has shown itself it must be clearly better.
-        let ahead = match (&self.rival, successor) {
-            (Some(r), Some(s)) => (r.belief.ln() - s.belief.ln() - 2.0).clamp(-GATHERED, GATHERED).exp(),
-            _ => 1.0,
-        };
-        // A pass of the same order (the same epoch again, a sequential one) cannot claim what is still unopened in this one.
-        let weigh = |other: Option<Sight>, weight: f64| {
-            let claims = other.filter(|other| other.fresh && !(sight.fresh && other.place == sight.place));
-            claims.map_or(0.0, |other| other.ratio * weight)
-        };
-        let (as_next, as_rival) = (weigh(next, 1.0), weigh(rival, ahead));
-        let (other, which, chosen) = if as_rival > as_next { (as_rival, Which::Rival, rival) } else { (as_next, Which::Successor, next) };
-        let Some(chosen) = chosen.filter(|_| other > 0.0) else { return Some(plain) };
-        let least = if current.opened_count() == current.len() {
-            0.0
-        } else if successor.is_some_and(|s| s.opened_count() >= STRAYS) || current.is_ending() {
-            AT_THE_END
-        } else {
-            MID_EPOCH
-        };
-        let most = if process == 0 { GATHERED_UNKNOWN } else { GATHERED };
-        let before = self.odds.get(&process).copied().unwrap_or(least).clamp(least, most);
-        let odds = before + other.ln() - sight.ratio.max(1e-9).ln();
-        let choice = Choice { successor: next, rival, odds: Some(odds.clamp(MID_EPOCH, most)), ..plain };
-        Some(if odds > 0.0 { Choice { which, sight: chosen, ..choice } } else { choice })
-    }
-
     /// Whether this process has been reading this order.
     pub(crate) fn knows(&self, process: u32) -> bool {
         self.passes.iter().any(|pass| pass.knows(process))
@@ -395,19 +285,14 @@ impl Cursor {
         if let Some(odds) = choice.odds {
             self.odds.insert(process, odds);
         }
-        let (successor, rival) = (self.passes.len() > 1, self.rival.is_some());
         let moved_on = choice.which != Which::Current;
-        for (pass, sight) in [
-            (if successor { self.passes.get_mut(1) } else { None }, choice.successor),
-            (self.rival.as_mut().filter(|_| rival), choice.rival),
-        ] {
-            if let (Some(pass), Some(sight)) = (pass, sight) {
-                if let Some(place) = sight.place.filter(|_| sight.fresh) {
-                    pass.follow(process, place);
-                }
-                if moved_on {
-                    pass.belief.add(sight.ratio);
-                }
+        for (pass, sight) in [(self.passes.get_mut(1), choice.successor), (self.rival.as_mut(), choice.rival)] {
+            let (Some(pass), Some(sight)) = (pass, sight) else { continue };
+            if let Some(place) = sight.place.filter(|_| sight.fresh) {
+                pass.follow(process, place);
+            }
+            if moved_on {
+                pass.belief.add(sight.ratio);
             }
         }
         let place = choice.sight.place.filter(|_| choice.sight.fresh)?;
@@ -466,26 +351,6 @@ impl Cursor {
         }
     }
 
-    fn lose(&mut self, why: &str, strict: bool) {
-        let epoch = self.passes.front().map_or(self.last_epoch, |pass| pass.index.epoch);
-        self.note = format!("epoch {epoch}: {why}");
-        self.state = OrderState::Lost;
-        self.strict = strict;
-        self.last_epoch = epoch;
-        self.next_trial = 0;
-        self.belief = Belief::default();
-        self.rival = None;
-        self.rekey = true;
-        for pass in std::mem::take(&mut self.passes).into_iter().chain(self.closing.take()) {
-            self.row(pass.count);
-        }
-        for epoch in [epoch, epoch + 1] {
-            if let Some(index) = self.known.get(&epoch) {
-                self.candidates.push(Pass::new(Arc::clone(index), 0, None));
-            }
-        }
-    }
-
     fn row(&mut self, count: EpochCount) {
         if count.accesses == 0 {
             return;
@@ -494,31 +359,6 @@ impl Cursor {
             self.done.pop_front();
         }
         self.done.push_back(count);
-    }
-
-    fn decide_rival(&mut self) {
-        let against = self.passes.get(1).map_or(0.0, |s| s.belief.ln());
-        let Some(mut rival) = self.rival.take_if(|r| r.belief.is_trusted() && r.belief.ln() > against + GATHERED) else { return };
-        self.repeats = !self.repeats;
-        self.note = if self.repeats {
-            format!("epoch {} is read again: is set_epoch called?", rival.index.epoch)
-        } else {
-            format!("epoch {} follows again", rival.index.epoch)
-        };
-        self.next_use.truncate(rival.round);
-        self.next_use.push(&rival.index.order.files);
-        for place in 0..rival.len() {
-            if rival.is_opened(place) {
-                self.next_use.take(rival.file(place), rival.round);
-            }
-        }
-        rival.scan = rival.scan.max(rival.front());
-        if let Some(successor) = self.passes.remove(1) {
-            rival.count.merge(&successor.count);
-        }
-        self.depth = if self.repeats { Some(1) } else { None };
-        self.passes.push_back(rival);
-        self.rekey = true;
     }
 
     /// The current pass is over when all of it was opened and the next has begun, or when nobody has come back to it for long.
@@ -636,49 +476,6 @@ impl Cursor {
     /// Places between the slowest and the fastest reader.
     pub(crate) fn spread(&self) -> u32 {
         self.passes.front().map_or(0, Pass::spread)
-    }
-
-    /// Not locked: does any candidate explain the opens?
-    pub(crate) fn search(&mut self, file: FileIndex, process: u32, round: Round) {
-        self.observed += 1;
-        let strict = self.strict;
-        let mut found = None;
-        for (number, candidate) in self.candidates.iter_mut().enumerate() {
-            let sight = candidate.sight(file, process);
-            match sight.place {
-                Some(place) if sight.fresh => {
-                    candidate.belief.add(sight.ratio);
-                    candidate.mark(place, process, sight.ratio >= 1.0);
-                }
-                None if process == 0 || candidate.knows(process) => {
-                    candidate.belief.add(ELSEWHERE);
-                    candidate.density.open(true);
-                }
-                _ => {}
-            }
-            if candidate.belief.is_trusted() && (!strict || candidate.density.verdict() == Verdict::Fits) {
-                found = Some(number);
-            } else if candidate.opened_count() > candidate.len() / 2 {
-                // It would soon have no unopened place left to be right about.
-                *candidate = Pass::new(Arc::clone(&candidate.index), 0, None);
-            }
-        }
-        if let Some(number) = found {
-            let mut pass = self.candidates.swap_remove(number);
-            pass.round = round;
-            self.belief = pass.belief;
-            if self.state == OrderState::Lost {
-                self.note = format!("followed again from epoch {} place {} on", pass.index.epoch, pass.front());
-            }
-            self.lock(pass);
-            return;
-        }
-        let permanent = [self.last_epoch, self.last_epoch + 1];
-        let refuted = |c: &Pass| c.belief.is_lost() && c.opened_count() >= TRIAL_OPENS && !permanent.contains(&c.index.epoch);
-        if let Some(number) = self.candidates.iter().position(refuted) {
-            let gone = self.candidates.swap_remove(number);
-            self.known.remove(&gone.index.epoch);
-        }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::types::{Epoch, ErrorKind, FileIndex, Outcome};
 mod belief;
 mod bounds;
 mod cursor;
+mod key;
 mod lookahead;
 mod next_use;
 mod pass;

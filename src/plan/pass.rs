@@ -237,9 +237,6 @@ impl Pass {
     pub(crate) const fn opened_count(&self) -> u32 {
         self.opened_count
     }
-    pub(crate) const fn high(&self) -> u32 {
-        self.high
-    }
     pub(crate) fn knows(&self, process: u32) -> bool {
         self.last.contains_key(&process)
     }

@@ -12,39 +12,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::Action;
+use super::key::Key;
 use super::next_use::{FAR, Round};
 use crate::types::FileIndex;
-
-/// Retention key: the largest goes first. Round of next use, size, hash of the file. (Clairvoyance §3.3, "sticky Bélády".)
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    round: Round,
-    size: u64,
-    hash: u32,
-    file: u32,
-}
-
-impl Key {
-    pub(crate) fn new(file: FileIndex, round: Round, size: u64) -> Self {
-        Self { round, size, hash: spread(file.0), file: file.0 }
-    }
-    pub(crate) const fn round(&self) -> Round {
-        self.round
-    }
-    pub(crate) const fn size(&self) -> u64 {
-        self.size
-    }
-    pub(crate) const fn file(&self) -> FileIndex {
-        FileIndex(self.file)
-    }
-}
-
-/// A fixed mixer (the finalizer of MurmurHash3): ties between equal sizes must not follow the listing, or whole directories go together.
-const fn spread(x: u32) -> u32 {
-    let x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
-    let x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
-    x ^ (x >> 16)
-}
 
 /// Class of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -222,9 +192,12 @@ impl Residency {
     fn take(&mut self, file: FileIndex) {
         let size = self.size(file);
         let entry = self.entries[file.at()];
+        if entry.class == Class::Absent {
+            return;
+        }
         let tier = &mut self.tiers[usize::from(entry.tier)];
         match entry.class {
-            Class::Absent => return,
+            Class::Absent => {}
             Class::InFlight => {
                 tier.in_flight -= size;
                 self.in_flight_files -= 1;

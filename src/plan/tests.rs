@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::simulate::{Dice, Forecast, Processes, Readers, Run, Script, Simulation, StoreModel};
-use super::{EpochCount, EpochFiles, LoaderHint, OrderConfig, OrderState};
+use super::{EpochCount, EpochFiles, LoaderHint, OrderConfig, OrderState, Trust};
 use crate::types::FileIndex;
 
 /// A seeded permutation per epoch, dealt to `world` ranks of which `ranks` are here, as DistributedSampler deals (incomplete rounds dropped).
@@ -242,6 +242,43 @@ fn validation_runs_beside_training() {
     let accesses: Vec<u64> = forecast.orders[1].epochs.iter().map(|e| e.accesses).collect();
     // The epochs are alike: an open at the boundary may be counted on either side of it.
     assert!(accesses.len() == 4 && accesses.iter().all(|&a| a.abs_diff(800) <= 4), "{accesses:?}");
+}
+
+#[test]
+fn two_jobs_read_the_same_files_in_their_own_orders() {
+    let n = 4000;
+    let runs = vec![run_of(&shuffled(0..n, 1, 1, 0..1), 3, LOADER), run_of(&shuffled(0..n, 2, 1, 0..1), 3, LOADER)];
+    let forecast = simulation(n, u64::from(n) * 400, runs).run();
+    for order in 0..2 {
+        check_right(&forecast, order);
+        assert!(forecast.orders[order].epochs[..3].iter().all(|e| e.accesses.abs_diff(4000) <= 20), "{:#?}", forecast.orders);
+    }
+}
+
+#[test]
+fn other_readers_neither_disturb_an_order_nor_become_one() {
+    let (n, other) = (4000, 3000);
+    let train = run_of(&shuffled(0..n, 4, 1, 0..1), 3, LOADER);
+    let mut noise = run_of(&shuffled(n..n + other, 1, 1, 0..1), 3, THREADS);
+    noise.predicted = shuffled(n..n + other, 2, 1, 0..1);
+    noise.declared.trust = Trust::Guess;
+    let forecast = simulation(n + other, u64::from(n) * 300, vec![train, noise]).run();
+    check_right(&forecast, 0);
+    assert_ne!(forecast.orders[1].state, OrderState::Locked);
+    let apart = forecast.view.unassigned;
+    assert_eq!(apart.retained + apart.in_time + apart.late + apart.miss, 9000);
+}
+
+#[test]
+fn a_guess_is_followed_when_opens_confirm_it_and_not_before() {
+    let n = 4000;
+    let mut run = run_of(&shuffled(0..n, 4, 1, 0..1), 2, LOADER);
+    run.declared.trust = Trust::Guess;
+    let forecast = simulation(n, u64::from(n) * 200, vec![run]).run();
+    check_sound(&forecast);
+    let result = &forecast.orders[0];
+    assert_eq!(result.state, OrderState::Locked);
+    assert!(result.predicted * 100 >= result.observed * 95 && result.predicted < result.observed, "{result:?}");
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! A lost order: what is forgotten, and which other epochs, at any place in them, explain the opens.
+
+use std::sync::Arc;
+
+use super::super::OrderState;
+use super::super::belief::{Belief, ELSEWHERE, Verdict};
+use super::super::next_use::Round;
+use super::super::pass::Pass;
+use super::{Cursor, EPOCHS_MAX};
+use crate::types::{Epoch, FileIndex};
+
+/// Other epochs tried after a loss before starting over from the first.
+const TRIED_MAX: Epoch = 256;
+/// Opens by which a candidate shows itself wrong.
+const TRIAL_OPENS: u32 = 24;
+
+impl Cursor {
+    /// The next epoch worth trying after a loss: the one it was in, the one after, then one after the other from 0.
+    pub(super) fn trial(&mut self) -> Option<Epoch> {
+        let taken = |epoch: Epoch| self.candidates.iter().any(|c| c.index.epoch == epoch);
+        for epoch in [self.last_epoch, self.last_epoch + 1] {
+            if !taken(epoch) {
+                return Some(epoch);
+            }
+        }
+        for _ in 0..EPOCHS_MAX {
+            let epoch = self.next_trial;
+            self.next_trial = (epoch + 1) % TRIED_MAX;
+            if !taken(epoch) {
+                return Some(epoch);
+            }
+        }
+        None
+    }
+
+    pub(super) fn lose(&mut self, why: &str, strict: bool) {
+        let epoch = self.passes.front().map_or(self.last_epoch, |pass| pass.index.epoch);
+        self.note = format!("epoch {epoch}: {why}");
+        self.state = OrderState::Lost;
+        self.strict = strict;
+        self.last_epoch = epoch;
+        self.next_trial = 0;
+        self.belief = Belief::default();
+        self.rival = None;
+        self.rekey = true;
+        for pass in std::mem::take(&mut self.passes).into_iter().chain(self.closing.take()) {
+            self.row(pass.count);
+        }
+        for epoch in [epoch, epoch + 1] {
+            if let Some(index) = self.known.get(&epoch) {
+                self.candidates.push(Pass::new(Arc::clone(index), 0, None));
+            }
+        }
+    }
+
+    /// Not locked: does any candidate explain the opens?
+    pub(crate) fn search(&mut self, file: FileIndex, process: u32, round: Round) {
+        self.observed += 1;
+        let strict = self.strict;
+        let mut found = None;
+        for (number, candidate) in self.candidates.iter_mut().enumerate() {
+            let sight = candidate.sight(file, process);
+            match sight.place {
+                Some(place) if sight.fresh => {
+                    candidate.belief.add(sight.ratio);
+                    candidate.mark(place, process, sight.ratio >= 1.0);
+                }
+                None if process == 0 || candidate.knows(process) => {
+                    candidate.belief.add(ELSEWHERE);
+                    candidate.density.open(true);
+                }
+                _ => {}
+            }
+            if candidate.belief.is_trusted() && (!strict || candidate.density.verdict() == Verdict::Fits) {
+                found = Some(number);
+            } else if candidate.opened_count() > candidate.len() / 2 {
+                // It would soon have no unopened place left to be right about.
+                *candidate = Pass::new(Arc::clone(&candidate.index), 0, None);
+            }
+        }
+        if let Some(number) = found {
+            let mut pass = self.candidates.swap_remove(number);
+            pass.round = round;
+            self.belief = pass.belief;
+            if self.state == OrderState::Lost {
+                self.note = format!("followed again from epoch {} place {} on", pass.index.epoch, pass.front());
+            }
+            self.lock(pass);
+            return;
+        }
+        let permanent = [self.last_epoch, self.last_epoch + 1];
+        let refuted = |c: &Pass| c.belief.is_lost() && c.opened_count() >= TRIAL_OPENS && !permanent.contains(&c.index.epoch);
+        if let Some(number) = self.candidates.iter().position(refuted) {
+            let gone = self.candidates.swap_remove(number);
+            self.known.remove(&gone.index.epoch);
+        }
+    }
+}
