@@ -31,6 +31,8 @@ pub(crate) struct Cursor {
     pub(crate) config: OrderConfig,
     pub(crate) state: OrderState,
     pub(crate) note: String,
+    /// Why it was lost last.
+    lost: String,
     pub(crate) belief: Belief,
     pub(crate) observed: u64,
     pub(crate) predicted: u64,
@@ -96,6 +98,7 @@ impl Cursor {
             config,
             state: OrderState::Searching,
             note: String::new(),
+            lost: String::new(),
             belief: Belief::default(),
             observed: 0,
             predicted: 0,
