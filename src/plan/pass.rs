@@ -290,8 +290,11 @@ impl Pass {
         }
         let from_front = (self.begun || self.start.is_some()).then(|| {
             // At the front a place is one step ahead; what is behind the front is measured from what is over.
-            let from = if place < self.front { self.tail.min(place) } else { self.front };
-            self.kernel.forward(place - from + 1)
+            match place {
+                _ if place >= self.front => self.kernel.forward(place - self.front + 1),
+                _ if place >= self.tail => self.kernel.forward(place - self.tail + 1),
+                _ => self.kernel.backward(self.front - place),
+            }
         });
         let by_process = match (last, from_front) {
             // Mostly it goes on from its last place; but that may be a coincidence of another epoch, or a pool's next task.
@@ -341,6 +344,7 @@ impl Pass {
 
     /// An open that belongs here.
     pub(crate) fn mark(&mut self, place: u32, process: u32, expected: bool) {
+        let began = process != 0 && !self.last.contains_key(&process);
         self.follow(process, place);
         self.opens += 1;
         let stride = self.index.order.stride.max(1);
@@ -359,7 +363,14 @@ impl Pass {
             self.begun = true;
             self.recent[(place % stride) as usize].push(place);
             self.front = self.find_front();
-            self.early.push_back((self.opens, before.filter(|_| !before_opened)));
+            let gap = before.filter(|_| !before_opened);
+            match process {
+                // A worker's first open is the start of a batch: the place before it is another worker's, for as long as a batch takes.
+                _ if began => {}
+                // Nobody's batches can be told apart: only the long wait is fair.
+                0 => self.late.push_back((self.opens, gap)),
+                _ => self.early.push_back((self.opens, gap)),
+            }
         }
         self.judge_gaps();
     }
