@@ -303,7 +303,8 @@ impl Cursor {
         self.predicted += u64::from(expected);
         self.belief.add(choice.sight.ratio);
         self.rate.open(now, outcome);
-        self.since_current = if moved_on { self.since_current.saturating_add(1) } else { 0 };
+        // A stray does not keep an epoch open.
+        self.since_current = if moved_on || !expected { self.since_current.saturating_add(1) } else { 0 };
         let pass = match choice.which {
             Which::Current => self.passes.front_mut(),
             Which::Successor => self.passes.get_mut(1),
@@ -371,7 +372,7 @@ impl Cursor {
         let complete = current.opened_count() == current.len();
         let sure = next.belief.ln() > rival + 3.0 || next.opened_count() >= 64;
         // Ranks drift and read in bursts of a batch per worker: only a long silence is the end.
-        let idle = (next.len() / 8).max(1024).min(next.len() / 2).max(1);
+        let idle = (next.len() / 8).max(1024).min(next.len() / 4).max(1);
         if !(complete && next.opened_count() > 0 && sure || self.since_current > idle && next.opened_count() > idle / 2) {
             return;
         }
