@@ -407,6 +407,7 @@ impl Cursor {
                 pass.tail += 1;
                 left -= 1;
                 if !pass.is_opened(place) {
+                    pass.end_run(place);
                     let file = pass.file(place);
                     self.next_use.take(file, pass.round);
                     passed.push(file);

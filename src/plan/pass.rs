@@ -355,7 +355,7 @@ impl Pass {
             self.opened_count += 1;
             let joins_before = before.is_some_and(|before| self.is_opened(before));
             let joins_after = place.checked_add(stride).is_some_and(|after| after < self.len() && self.is_opened(after));
-            self.runs = self.runs + 1 - u32::from(joins_before) - u32::from(joins_after);
+            self.runs = (self.runs + 1).saturating_sub(u32::from(joins_before) + u32::from(joins_after));
         }
         self.density.open(false);
         if expected {
@@ -390,6 +390,15 @@ impl Pass {
         while let Some(&(_, gap)) = self.late.front().filter(|&&(at, _)| at + late_wait <= self.opens) {
             self.late.pop_front();
             self.density.passed_late(gap.is_some_and(|place| !self.is_opened(place)));
+        }
+    }
+
+    /// An unopened place is over: the run of opened places before it will not go on. (Runs that lost events cut short would otherwise
+    /// gather, and each open count for less and less where processes are unknown.)
+    pub(crate) fn end_run(&mut self, place: u32) {
+        let stride = self.index.order.stride.max(1);
+        if place.checked_sub(stride).is_some_and(|before| self.is_opened(before)) {
+            self.runs = self.runs.saturating_sub(1);
         }
     }
 
