@@ -31,6 +31,8 @@ pub(crate) struct Cursor {
     pub(crate) config: OrderConfig,
     pub(crate) state: OrderState,
     pub(crate) note: String,
+    /// Why it was lost last.
+    lost: String,
     pub(crate) belief: Belief,
     pub(crate) observed: u64,
     pub(crate) predicted: u64,
@@ -96,6 +98,7 @@ impl Cursor {
             config,
             state: OrderState::Searching,
             note: String::new(),
+            lost: String::new(),
             belief: Belief::default(),
             observed: 0,
             predicted: 0,
@@ -300,7 +303,8 @@ impl Cursor {
         self.predicted += u64::from(expected);
         self.belief.add(choice.sight.ratio);
         self.rate.open(now, outcome);
-        self.since_current = if moved_on { self.since_current.saturating_add(1) } else { 0 };
+        // A stray does not keep an epoch open.
+        self.since_current = if moved_on || !expected { self.since_current.saturating_add(1) } else { 0 };
         let pass = match choice.which {
             Which::Current => self.passes.front_mut(),
             Which::Successor => self.passes.get_mut(1),
@@ -368,7 +372,7 @@ impl Cursor {
         let complete = current.opened_count() == current.len();
         let sure = next.belief.ln() > rival + 3.0 || next.opened_count() >= 64;
         // Ranks drift and read in bursts of a batch per worker: only a long silence is the end.
-        let idle = (next.len() / 8).max(1024).min(next.len() / 2).max(1);
+        let idle = (next.len() / 8).max(1024).min(next.len() / 4).max(1);
         if !(complete && next.opened_count() > 0 && sure || self.since_current > idle && next.opened_count() > idle / 2) {
             return;
         }
@@ -403,6 +407,7 @@ impl Cursor {
                 pass.tail += 1;
                 left -= 1;
                 if !pass.is_opened(place) {
+                    pass.end_run(place);
                     let file = pass.file(place);
                     self.next_use.take(file, pass.round);
                     passed.push(file);

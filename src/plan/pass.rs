@@ -193,8 +193,9 @@ pub(crate) struct Pass {
     front: u32,
     /// An open was where it was expected.
     begun: bool,
-    early: VecDeque<(u64, u32)>,
-    late: VecDeque<(u64, u32)>,
+    /// Opens whose predecessor is to be looked at again, in their order: (number of the open, the place before it if unopened).
+    early: VecDeque<(u64, Option<u32>)>,
+    late: VecDeque<(u64, Option<u32>)>,
 }
 
 impl Pass {
@@ -287,15 +288,19 @@ impl Pass {
         if !fresh {
             return Sight { place: Some(place), fresh, ratio: ELSEWHERE };
         }
-        let from = match last {
-            Some(_) => None,
-            None if !self.begun && self.start.is_none() => None,
-            // A first open is measured from the front, where a place is one step ahead, or from what is behind the front and not over.
-            None => Some(if place < self.front { self.tail.min(place) } else { self.front }),
-        };
-        let by_process = match (last, from) {
-            (Some(last), _) => self.step(last, place),
-            (None, Some(from)) => self.kernel.forward(place - from + 1),
+        let from_front = (self.begun || self.start.is_some()).then(|| {
+            // At the front a place is one step ahead; what is behind the front is measured from what is over.
+            match place {
+                _ if place >= self.front => self.kernel.forward(place - self.front + 1),
+                _ if place >= self.tail => self.kernel.forward(place - self.tail + 1),
+                _ => self.kernel.backward(self.front - place),
+            }
+        });
+        let by_process = match (last, from_front) {
+            // Mostly it goes on from its last place; but that may be a coincidence of another epoch, or a pool's next task.
+            (Some(last), Some(front)) => 0.7 * self.step(last, place) + 0.3 * front,
+            (Some(last), None) => self.step(last, place),
+            (None, Some(front)) => front,
             (None, None) => 1.0, // any offset is as likely as any other
         };
         let ratio = match self.run_distance(place) {
@@ -339,6 +344,7 @@ impl Pass {
 
     /// An open that belongs here.
     pub(crate) fn mark(&mut self, place: u32, process: u32, expected: bool) {
+        let began = process != 0 && !self.last.contains_key(&process);
         self.follow(process, place);
         self.opens += 1;
         let stride = self.index.order.stride.max(1);
@@ -349,7 +355,7 @@ impl Pass {
             self.opened_count += 1;
             let joins_before = before.is_some_and(|before| self.is_opened(before));
             let joins_after = place.checked_add(stride).is_some_and(|after| after < self.len() && self.is_opened(after));
-            self.runs = self.runs + 1 - u32::from(joins_before) - u32::from(joins_after);
+            self.runs = (self.runs + 1).saturating_sub(u32::from(joins_before) + u32::from(joins_after));
         }
         self.density.open(false);
         if expected {
@@ -357,12 +363,13 @@ impl Pass {
             self.begun = true;
             self.recent[(place % stride) as usize].push(place);
             self.front = self.find_front();
-            match before {
-                Some(before) if !before_opened => self.early.push_back((self.opens, before)),
-                _ => {
-                    self.density.passed_early(false);
-                    self.density.passed_late(false);
-                }
+            let gap = before.filter(|_| !before_opened);
+            match process {
+                // A worker's first open is the start of a batch: the place before it is another worker's, for as long as a batch takes.
+                _ if began => {}
+                // Nobody's batches can be told apart: only the long wait is fair.
+                0 => self.late.push_back((self.opens, gap)),
+                _ => self.early.push_back((self.opens, gap)),
             }
         }
         self.judge_gaps();
@@ -373,21 +380,25 @@ impl Pass {
     fn judge_gaps(&mut self) {
         // One round of all processes, or 64 opens: a batch of one sample has its predecessor in another process.
         let early_wait = 64 + 2 * u64::try_from(self.last.len()).unwrap_or(0).min(64);
-        while let Some(&(at, place)) = self.early.front().filter(|&&(at, _)| at + early_wait <= self.opens) {
+        while let Some(&(at, gap)) = self.early.front().filter(|&&(at, _)| at + early_wait <= self.opens) {
             self.early.pop_front();
-            let passed = !self.is_opened(place);
-            self.density.passed_early(passed);
-            if passed {
-                self.late.push_back((at, place));
-            } else {
-                self.density.passed_late(false);
-            }
+            let gap = gap.filter(|&place| !self.is_opened(place));
+            self.density.passed_early(gap.is_some());
+            self.late.push_back((at, gap));
         }
         let late_wait = (2 * u64::from(self.spread())).clamp(128, 1 << 16);
-        while let Some(&(_, place)) = self.late.front().filter(|&&(at, _)| at + late_wait <= self.opens) {
+        while let Some(&(_, gap)) = self.late.front().filter(|&&(at, _)| at + late_wait <= self.opens) {
             self.late.pop_front();
-            let passed = !self.is_opened(place);
-            self.density.passed_late(passed);
+            self.density.passed_late(gap.is_some_and(|place| !self.is_opened(place)));
+        }
+    }
+
+    /// An unopened place is over: the run of opened places before it will not go on. (Runs that lost events cut short would otherwise
+    /// gather, and each open count for less and less where processes are unknown.)
+    pub(crate) fn end_run(&mut self, place: u32) {
+        let stride = self.index.order.stride.max(1);
+        if place.checked_sub(stride).is_some_and(|before| self.is_opened(before)) {
+            self.runs = self.runs.saturating_sub(1);
         }
     }
 

@@ -404,7 +404,7 @@ mod soundness {
             let script = shuffled(0..FILES, 1, 1, 0..1);
             let mut planner = Planner::new(PlannerConfig::new(tiers.clone()), sizes.into());
             planner.add_order(OrderConfig { epochs, ..OrderConfig::default() });
-            planner.add_order(OrderConfig { trust: super::super::Trust::Guess, ..OrderConfig::default() });
+            planner.add_order(OrderConfig { trust: Trust::Guess, ..OrderConfig::default() });
             let (mut asked, mut wanted) = (Vec::new(), Vec::new());
             let mut position = 0;
             let mut now = Duration::ZERO;

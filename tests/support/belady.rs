@@ -132,7 +132,7 @@ impl Drop for Belady {
 }
 
 fn detach(dir: &Path) {
-    drop(rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH));
+    let _ = rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH);
 }
 
 /// Whether something is mounted there.

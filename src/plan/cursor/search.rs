@@ -35,7 +35,9 @@ impl Cursor {
 
     pub(super) fn lose(&mut self, why: &str, strict: bool) {
         let epoch = self.passes.front().map_or(self.last_epoch, |pass| pass.index.epoch);
-        self.note = format!("epoch {epoch}: {why}");
+        let position = self.passes.front().map_or(0, Pass::front);
+        self.lost = format!("epoch {epoch} place {position}: {why}");
+        self.note.clone_from(&self.lost);
         self.state = OrderState::Lost;
         self.strict = strict;
         self.last_epoch = epoch;
@@ -83,7 +85,7 @@ impl Cursor {
             pass.round = round;
             self.belief = pass.belief;
             if self.state == OrderState::Lost {
-                self.note = format!("followed again from epoch {} place {} on", pass.index.epoch, pass.front());
+                self.note = format!("followed again from epoch {} place {} on; lost before: {}", pass.index.epoch, pass.front(), self.lost);
             }
             self.lock(pass);
             return;
