@@ -98,7 +98,8 @@ fn serve(settings: Settings, ready: Ready) -> Result<(), Failure> {
     match started {
         Ok(runtime) => runtime.block_on(async {
             let stop = daemonize::signals().map_err(|error| error.to_string())?;
-            Ok(crate::daemon::run(settings, ready, stop).await?)
+            // it has told its error through `ready`
+            crate::daemon::run(settings, ready, stop).await.map_err(|_| Failure::Told)
         }),
         Err(error) => {
             ready.failed(&error);

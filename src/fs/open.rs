@@ -164,6 +164,8 @@ impl BeladyFs {
             }
             match self.door.open(&object).await {
                 Ok(opened) => return Ok(Found::Whole(object, opened)),
+                // neither a tier nor the transient budget has room for all of it: by ranges, as large ones are
+                Err(error) if error.kind == ErrorKind::NoSpace => return Ok(Found::Large(object)),
                 Err(error) if error.kind == ErrorKind::Changed && self.config.on_change == OnChange::ServeNew => {
                     self.adopt(file, &object).await?;
                 }
@@ -231,10 +233,12 @@ impl BeladyFs {
     /// Enters an open file under a number for the kernel.
     #[must_use]
     pub fn register(&self, handle: Arc<Handle>, how: Answered) -> u64 {
-        let reads = &self.accounts.stats.reads;
-        reads.opens.add(1);
-        if how == Answered::Passthrough {
-            reads.passthrough_opens.add(1);
+        if handle.object().is_some() {
+            let reads = &self.accounts.stats.reads;
+            reads.opens.add(1);
+            if how == Answered::Passthrough {
+                reads.passthrough_opens.add(1);
+            }
         }
         self.handles.insert(handle)
     }

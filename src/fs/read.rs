@@ -14,6 +14,7 @@ use super::handle::{Content, Handle, OpenObject};
 use super::{BeladyFs, OnChange};
 use crate::cache::{CacheError, CachedFile};
 use crate::fetch::FetchError;
+use crate::fetch::LargeReader;
 use crate::types::{ErrorKind, Outcome};
 
 /// Takes the answer of a read. Dropping it unanswered must mean `EIO`.
@@ -118,30 +119,23 @@ impl BeladyFs {
         for _ in 0..TRIES {
             let held = match (open.held(), &open.large) {
                 (Some(held), _) => held,
-                (None, Some(reader)) => {
-                    let waiting = self.accounts.wait(process);
-                    let read = reader.read(span.offset, span.len).await;
-                    drop(waiting);
-                    let bytes = read.map_err(|error| self.failed_fetch(open, &error))?;
-                    if open.tell_once() {
-                        self.accounts.opened(open.file, process, reader.outcome().unwrap_or(Outcome::Miss), open.object.size);
-                    }
-                    if bytes.len() != span.len as usize {
-                        tracing::error!("{}: {} bytes came where {} were asked for", open.object.key, bytes.len(), span.len);
-                        return Err(IO);
-                    }
-                    if let Some(answer) = answer.take() {
-                        self.give(answer, &bytes);
-                    }
-                    return Ok(());
-                }
+                (None, Some(reader)) => return self.read_range(reader, open, span, process, answer).await,
                 (None, None) => {
                     let waiting = self.accounts.wait(process);
                     let opened = self.door.open(&open.object).await;
                     drop(waiting);
-                    let opened = opened.map_err(|error| self.failed_fetch(open, &error))?;
-                    open.hold(Arc::clone(&opened.file));
-                    opened.file
+                    match opened {
+                        Ok(opened) => {
+                            open.hold(Arc::clone(&opened.file));
+                            opened.file
+                        }
+                        // no room to hold it whole: just these bytes, kept nowhere
+                        Err(error) if error.kind == ErrorKind::NoSpace => {
+                            let reader = self.door.open_large(&open.object);
+                            return self.read_range(&reader, open, span, process, answer).await;
+                        }
+                        Err(error) => return Err(self.failed_fetch(open, &error)),
+                    }
                 }
             };
             match self.give_from_file(held, span, answer).await {
@@ -153,6 +147,32 @@ impl BeladyFs {
             }
         }
         Err(IO)
+    }
+
+    /// Reads by ranges and answers.
+    async fn read_range<A: ReadAnswer>(
+        self: &Arc<Self>,
+        reader: &LargeReader,
+        open: &OpenObject,
+        span: Span,
+        process: u32,
+        answer: &Once<A>,
+    ) -> Result<(), Errno> {
+        let waiting = self.accounts.wait(process);
+        let read = reader.read(span.offset, span.len).await;
+        drop(waiting);
+        let bytes = read.map_err(|error| self.failed_fetch(open, &error))?;
+        if open.tell_once() {
+            self.accounts.opened(open.file, process, reader.outcome().unwrap_or(Outcome::Miss), open.object.size);
+        }
+        if bytes.len() != span.len as usize {
+            tracing::error!("{}: {} bytes came where {} were asked for", open.object.key, bytes.len(), span.len);
+            return Err(IO);
+        }
+        if let Some(answer) = answer.take() {
+            self.give(answer, &bytes);
+        }
+        Ok(())
     }
 
     /// Reads a complete cached file and answers, on a blocking thread if it lies on a disk.

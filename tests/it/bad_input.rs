@@ -7,7 +7,7 @@ use belady::demo::server::{Credentials, Server, ServerConfig};
 use crate::support::belady::{Belady, is_mounted, run};
 
 fn server(credentials: Option<Credentials>) -> Server {
-    let server = Server::start(ServerConfig { credentials, ..ServerConfig::default() }).expect("a loopback port");
+    let server = Server::start_with_threads(ServerConfig { credentials, ..ServerConfig::default() }, 1).expect("a loopback port");
     server.put("train/a/1.jpg", vec![1; 1000]);
     server.put("train/b/2.jpg", vec![2; 1000]);
     server

@@ -26,7 +26,7 @@ fn torch_is_here() -> bool {
 
 /// A bucket with a generated dataset, and the same tree as plain files.
 fn dataset(files: u32) -> (Server, tempfile::TempDir) {
-    let server = Server::start(ServerConfig::default()).expect("a loopback port");
+    let server = Server::start_with_threads(ServerConfig::default(), 1).expect("a loopback port");
     let dataset = DatasetSpec { files, classes: 10, mean_bytes: 40_000, ..DatasetSpec::default() }.build();
     server.add_dataset(&dataset);
     let source = tempfile::tempdir().expect("a temporary directory");

@@ -72,11 +72,6 @@ impl Belady {
         Self::mount(&url, &all)
     }
 
-    /// Process id of the daemon.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.as_ref().expect("mounted").id()
-    }
-
     /// `.belady/stats.json`, parsed.
     pub(crate) fn stats(&self) -> serde_json::Value {
         let text = std::fs::read_to_string(self.dir.join(".belady/stats.json")).expect("the stats file reads");
