@@ -134,14 +134,14 @@ async fn start(settings: &Settings, ready: &Ready) -> Result<(Running, server::S
     let mounted = Arc::new(mounted);
 
     let prefetch = with_plan.then(|| {
-        let (objects, inodes, invalidator) = (Arc::clone(&fs), Arc::clone(&manifest), mounted.invalidator());
+        let (objects, inodes, invalidator) = (Arc::clone(&fs), Arc::clone(&fs), mounted.invalidator());
         let parts = prefetch::Parts {
             manifest,
             door,
             stats: Arc::clone(&stats),
             orders,
             object: Arc::new(move |file: FileIndex| objects.object(file)),
-            invalidate: Arc::new(move |file: FileIndex| drop_pages(&invalidator, inodes.ino(crate::dataset::Node::File(file)))),
+            invalidate: Arc::new(move |file: FileIndex| drop_pages(&invalidator, inodes.ino(file))),
         };
         tokio::spawn(prefetch::run(parts, reads, landings, stop))
     });

@@ -88,6 +88,27 @@ fn a_changed_object_is_never_mixed() {
     }
 }
 
+/// The kernel keeps pages and length by inode: a new reader's must not reach a handle of the old version, nor its end cut that one short.
+#[test]
+fn a_handle_of_a_replaced_version_sees_none_of_the_new_one() {
+    let (server, _) = server_with(ServerConfig::default(), 4);
+    for (name, new_len) in [("same", 4_000_000), ("shorter", 1_500_000), ("longer", 6_000_000)] {
+        let (old, new) = (vec![b'a'; 4_000_000], vec![b'b'; new_len]);
+        server.put("object.bin", old);
+        let mount = Belady::mount_bucket(&server, &["--memory", "0", "--disable-kernel", "passthrough"]);
+        let path = mount.dir.join("object.bin");
+        let mut held = File::open(&path).expect("opens");
+        held.read_exact(&mut vec![0; 1 << 20]).expect("first MiB of the old version");
+        server.put("object.bin", new.clone());
+        assert!(fs::read(&path).expect("a new open gets the new version") == new, "{name}");
+        assert_eq!(fs::metadata(&path).expect("stat").len(), new_len as u64, "{name}");
+        let mut rest = Vec::new();
+        let error = held.read_to_end(&mut rest).expect_err("not an end, and no bytes of the new version");
+        assert_eq!(error.raw_os_error(), Some(116), "{name}: ESTALE, not {error}");
+        assert!(rest.iter().all(|&byte| byte == b'a'), "{name}: mixed");
+    }
+}
+
 #[test]
 fn the_next_open_serves_the_new_version() {
     let (server, _) = server_with(ServerConfig::default(), 4);
