@@ -5,10 +5,10 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use crate::reader::{Found, How, Job, read};
-use crate::rig::{Mount, Store, User, number};
+use crate::rig::{Store, User, number};
 use crate::scene::{ORDER, Scene};
 use crate::table::{Table, median};
-use crate::warm::COLUMNS;
+use crate::warm::{COLUMNS, mount};
 use crate::{Failure, Options, say, show};
 
 /// Mean of the one file, unless told: its size is drawn from the dataset's distribution.
@@ -51,20 +51,20 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
     let mut mounts = Vec::new();
     for column in COLUMNS {
         say(&format!("large: filling, {}", column.0));
-        let mount = Mount::belady(&store, column.1, scene.all(), &[&["--order", "none"], column.2].concat()).await?;
+        let Some(mount) = mount(&store, &scene, &column, "none").await? else { continue };
         for _ in 0..FILL_PASSES {
             read(&job(&mount.dir, How::StreamCold, 1), mount.user())?;
         }
-        mounts.push(mount);
+        mounts.push((column.0, mount));
     }
-    let (mut natives, mut runs) = ([Vec::new(), Vec::new()], COLUMNS.map(|_| Vec::new()));
+    let (mut natives, mut runs) = ([Vec::new(), Vec::new()], mounts.iter().map(|_| Vec::new()).collect::<Vec<_>>());
     for rep in 0..options.reps {
         say(&format!("large, repetition {rep}"));
         for (local, natives) in locals.iter().zip(&mut natives) {
             natives.push(read(&job(local.path(), How::Stream, usize::MAX), User::Root)?);
         }
         let native = natives[0][rep].megabytes_per_second();
-        for (mount, runs) in mounts.iter().zip(&mut runs) {
+        for ((_, mount), runs) in mounts.iter().zip(&mut runs) {
             let (stats, before) = (mount.stats()?, mount.cpu());
             let found = read(&job(&mount.dir, How::StreamCold, usize::MAX), mount.user())?;
             let (daemon_seconds, after) = (mount.cpu() - before, mount.stats()?);
@@ -73,14 +73,14 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
             runs.push(Run { to_native: found.megabytes_per_second() / native, daemon_seconds, requests, passthrough, found });
         }
     }
-    for mount in mounts {
+    let text = table(&natives, mounts.iter().map(|(name, _)| *name).zip(&runs));
+    for (_, mount) in mounts {
         mount.end().await?;
     }
-    let text = table(&natives, &runs);
     show(&format!("One cached file of {} bytes, 1 thread, reads of 1 MiB, median of {}:\n\n{text}", scene.bytes, options.reps))
 }
 
-fn table(natives: &[Vec<Found>; 2], runs: &[Vec<Run>]) -> Table {
+fn table<'a>(natives: &[Vec<Found>; 2], runs: impl Iterator<Item = (&'static str, &'a Vec<Run>)>) -> Table {
     let mut table = Table::new(&["", "MB/s", "÷ local", "CPU s/GB", "of it daemon", "passthrough", "READs"]);
     #[expect(clippy::cast_precision_loss, reason = "sizes far below 2^52")]
     let per_gb = |found: &Found, cpu: f64| cpu / (found.bytes as f64 / 1e9);
@@ -95,9 +95,9 @@ fn table(natives: &[Vec<Found>; 2], runs: &[Vec<Run>]) -> Table {
             String::new(),
         ]);
     }
-    for (column, runs) in COLUMNS.iter().zip(runs) {
+    for (name, runs) in runs {
         table.row([
-            column.0.to_owned(),
+            name.to_owned(),
             format!("{:.0}", median(runs.iter().map(|run| run.found.megabytes_per_second()))),
             format!("{:.2}", median(runs.iter().map(|run| run.to_native))),
             format!("{:.3}", median(runs.iter().map(|run| per_gb(&run.found, run.found.cpu_seconds + run.daemon_seconds)))),

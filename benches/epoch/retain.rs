@@ -2,7 +2,7 @@
 //! least possible, and whether it was the cache: every access must be an open with passthrough or one answered by READs.
 //!
 //! capacity − window = c of the dataset is what the theory speaks of (all in bytes as the cache charges them). The window follows from
-//! measurements: a first run of one epoch finds it, the run shown then gets c of the dataset more than that.
+//! measurements: runs of one epoch find it, the run shown then gets c of the dataset more than that.
 
 use serde_json::Value;
 
@@ -14,6 +14,8 @@ use crate::{Failure, Options, say, show};
 
 const FRACTIONS: [f64; 2] = [0.2, 0.5];
 const EPOCHS: u64 = 4;
+/// The window depends on the capacity where that is small (at most a quarter of it): once from a guess, once from what that found.
+const LEARNING_RUNS: usize = 2;
 /// Its accesses wait for the store one by one, each thread for itself: an eighth of the files is enough to count.
 const CONTROL_SHARE: u32 = 8;
 const CONTROL_EPOCHS: u64 = 2;
@@ -24,8 +26,11 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
     for c in FRACTIONS {
         say(&format!("retain, c = {c}: how large is the window"));
         let room = share(scene.charged, c);
-        let learned = epochs(options, &scene, delay_ms, room + scene.charged / 16, 1).await?;
-        let window = number(&learned.stats, "/prefetch/window_bytes");
+        let mut window = scene.charged / 16;
+        for _ in 0..LEARNING_RUNS {
+            let learned = epochs(options, &scene, delay_ms, room + window, 1).await?;
+            window = number(&learned.stats, "/prefetch/window_bytes");
+        }
         say(&format!("retain, c = {c}: {EPOCHS} epochs"));
         let whole = epochs(options, &scene, delay_ms, room + window, EPOCHS).await?;
         table(options, &scene, delay_ms, (c, room + window), &whole)?;

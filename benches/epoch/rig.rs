@@ -85,11 +85,12 @@ impl Store {
         let mut line = String::new();
         says.read_line(&mut line)?;
         let address = line.split_once("http://").and_then(|(_, rest)| rest.split(' ').next()).and_then(|text| text.parse().ok());
-        let address = address.ok_or_else(|| format!("the store does not say where it is: {line:?}"));
-        // From here on the child is ended with the store, also by `?`.
-        let mut store = Self { child, says, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
-        store.address = address?;
-        Ok(store)
+        let Some(address) = address else {
+            child.kill()?;
+            child.wait()?;
+            return Err(format!("the store does not say where it is: {line:?}").into());
+        };
+        Ok(Self { child, says, address })
     }
 
     pub(crate) fn url(&self) -> String {

@@ -51,20 +51,20 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
     let mut mounts = Vec::new();
     for column in COLUMNS {
         say(&format!("warm: filling, {}", column.0));
-        let mount = Mount::belady(&store, column.1, scene.all(), &[&["--order", ORDER], column.2].concat()).await?;
+        let Some(mount) = mount(&store, &scene, &column, ORDER).await? else { continue };
         read(&Job { root: mount.dir.clone(), ..job.clone() }, mount.user())?;
-        mounts.push(mount);
+        mounts.push((column.0, mount));
     }
     job.compare_every = usize::MAX;
     for threads in [1, options.threads] {
         job.threads = threads;
-        let (mut native, mut runs) = (Vec::new(), COLUMNS.map(|_| Vec::new()));
+        let (mut native, mut runs) = (Vec::new(), mounts.iter().map(|_| Vec::new()).collect::<Vec<_>>());
         for rep in 0..options.reps {
             say(&format!("warm, {threads} threads, repetition {rep}"));
             // The epoch that each mount is at: they are read equally often.
             job.epoch += 1;
             let local = read(&Job { root: local.path().to_owned(), ..job.clone() }, User::Root)?;
-            for (mount, runs) in mounts.iter().zip(&mut runs) {
+            for ((_, mount), runs) in mounts.iter().zip(&mut runs) {
                 runs.push(mounted(&job, mount, &local)?);
             }
             native.push(local);
@@ -74,18 +74,18 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
             scene.files,
             scene.mean_bytes,
             options.reps,
-            table(&native, &runs, scene.files)
+            table(&native, mounts.iter().map(|(name, _)| *name).zip(&runs), scene.files)
         ))?;
     }
-    for (column, mount) in COLUMNS.iter().zip(mounts) {
+    for (name, mount) in mounts {
         let stats = mount.stats()?;
-        show(&format!("{}: {}\n", column.0, stats["notes"]))?;
+        show(&format!("{name}: {}\n", stats["notes"]))?;
         mount.end().await?;
     }
     Ok(())
 }
 
-fn table(native: &[Found], runs: &[Vec<Run>], files: u32) -> Table {
+fn table<'a>(native: &[Found], runs: impl Iterator<Item = (&'static str, &'a Vec<Run>)>, files: u32) -> Table {
     let mut table = Table::new(&[
         "",
         "files/s",
@@ -112,12 +112,12 @@ fn table(native: &[Found], runs: &[Vec<Run>], files: u32) -> Table {
         String::new(),
         String::new(),
     ]);
-    for (column, runs) in COLUMNS.iter().zip(runs) {
+    for (name, runs) in runs {
         let of = |value: fn(&Run) -> f64| median(runs.iter().map(value));
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let per_file = |value: fn(&Run) -> u64| median(runs.iter().map(|run| value(run) as f64 / f64::from(files)));
         table.row([
-            column.0.to_owned(),
+            name.to_owned(),
             format!("{:.0}", of(|run| run.found.files_per_second())),
             format!("{:.4}", of(|run| run.daemon_ms + run.found.per_file(run.found.cpu_seconds))),
             format!("{:.4}", of(|run| run.found.per_file(run.found.cpu_seconds))),
@@ -145,6 +145,18 @@ fn mounted(job: &Job, mount: &Mount, native: &Found) -> Result<Run, Failure> {
         passthrough: since("/reads/passthrough_opens"),
         found,
     })
+}
+
+/// The column's mount; `None`, and the reason told, where it cannot be had here without root.
+pub(crate) async fn mount(store: &Store, scene: &Scene, column: &Column, order: &str) -> Result<Option<Mount>, Failure> {
+    match Mount::belady(store, column.1, scene.all(), &[&["--order", order], column.2].concat()).await {
+        Ok(mount) => Ok(Some(mount)),
+        Err(error) if column.1 == User::Nobody => {
+            show(&format!("{} is left out: {error}", column.0))?;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The dataset as files, for the yardstick.
