@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 use crate::cache::{CacheConfig, DiskTier, TieredCache, tier_counters};
 use crate::config::{KernelFeature, OnChange, Orders, Settings, Verify};
 use crate::daemonize::Ready;
@@ -133,9 +135,10 @@ pub(super) fn orders(settings: &Settings, manifest: &Manifest) -> Result<Vec<Ord
     Ok(orders)
 }
 
-/// The tiers; a scan of what an earlier run left goes on in the background.
-pub(super) async fn cache(config: CacheConfig, stats: &Arc<Stats>) -> Result<Arc<TieredCache>, String> {
+/// The tiers, and word of when all that an earlier run left is known: the scan goes on in the background, reads do not wait for it.
+pub(super) async fn cache(config: CacheConfig, stats: &Arc<Stats>) -> Result<(Arc<TieredCache>, oneshot::Receiver<()>), String> {
     let on_disk = !config.disks.is_empty();
+    let (tell, scanned) = oneshot::channel();
     let counted = Arc::clone(stats);
     let built = tokio::task::spawn_blocking(move || TieredCache::new(config, counted)).await.map_err(|error| error.to_string())?;
     let (cache, notes) = built.map_err(|error| error.to_string())?;
@@ -144,14 +147,17 @@ pub(super) async fn cache(config: CacheConfig, stats: &Arc<Stats>) -> Result<Arc
         stats.note(note);
     }
     if on_disk {
-        let scanned = Arc::clone(&cache);
-        // its end is awaited by nobody: accounting follows, reads work at once
+        let cache = Arc::clone(&cache);
         tokio::task::spawn_blocking(move || {
-            let found = scanned.recover();
-            tracing::info!(files = found.files, "the cache directory is scanned");
+            let found = cache.recover();
+            tracing::info!(files = found.files, bytes = found.bytes, removed = found.removed, "the cache directory is scanned");
+            // nobody listens when no order is declared
+            let _ = tell.send(());
         });
+    } else {
+        let _ = tell.send(());
     }
-    Ok(cache)
+    Ok((cache, scanned))
 }
 
 pub(super) const fn fs_config(settings: &Settings) -> FsConfig {

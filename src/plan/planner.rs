@@ -97,7 +97,11 @@ impl Planner {
             Event::Fetched { file, tier, ahead } if file.at() < self.sizes.len() => self.fetched(file, tier, ahead),
             Event::Failed { file, kind } if file.at() < self.sizes.len() => self.failed(now, file, kind),
             Event::Present(files) => {
-                for (file, tier) in files.into_iter().filter(|(file, _)| file.at() < self.sizes.len()) {
+                let unknown = |file: FileIndex, books: &Residency| file.at() < self.sizes.len() && books.class(file) == Class::Absent;
+                for (file, tier) in files {
+                    if !unknown(file, &self.books) {
+                        continue; // asked for, or read, before the cache knew all it has
+                    }
                     let round = self.next_round(file);
                     self.books.present(file, tier, round);
                     self.ideal.hold(file, self.rooms[file.at()], round, self.books.kept_limit());
