@@ -28,6 +28,9 @@ impl Tmpfs {
         // The default allows one inode per two pages of RAM: too few for a memory full of tiny files. Ours are counted in the budget.
         rustix::mount::fsconfig_set_string(&fs, "nr_inodes", "0")?;
         rustix::mount::fsconfig_set_string(&fs, "mode", "0700")?;
+        // Large folios where they lie within the file, so that no page more is taken than counted: reading 110 KB costs a third less CPU, reading
+        // large files half (Linux 6.18). A kernel without transparent huge pages refuses the word and does without.
+        let _refused = rustix::mount::fsconfig_set_string(&fs, "huge", "within_size");
         rustix::mount::fsconfig_create(&fs)?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOEXEC | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let root = rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;

@@ -15,11 +15,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::queue::Priority;
-use super::retry::Patience;
 use super::sequential::Sequential;
 use super::{Door, FetchError, lock};
 use crate::cache::{BLOCK_BYTES, CacheError, CachedFile, PartialFile, Placement};
 use crate::store::StoreError;
+use crate::store::retry::Patience;
 use crate::types::{ErrorKind, ObjectId, ObjectMeta, Outcome};
 
 /// Bytes of one parallel range: at 8 MiB a connection is past its slow start, and a lost one costs little.
@@ -28,7 +28,6 @@ const RANGE_BYTES: u64 = 8 << 20;
 /// One version of a large object, for all its readers.
 #[derive(Debug)]
 pub(super) struct LargeObject {
-    door: Arc<Door>,
     object: ObjectMeta,
     id: ObjectId,
     state: Mutex<State>,
@@ -65,10 +64,9 @@ enum Step {
 }
 
 impl LargeObject {
-    pub(super) fn new(door: Arc<Door>, object: &ObjectMeta) -> Self {
+    pub(super) fn new(object: &ObjectMeta) -> Self {
         let id = object.version();
         Self {
-            door,
             object: object.clone(),
             id,
             state: Mutex::new(State { place: Place::Untried, in_flight: Vec::new() }),
@@ -77,16 +75,16 @@ impl LargeObject {
     }
 
     /// Finds the object in the cache or starts a partial file. Off the async threads: both may touch a disk.
-    async fn settle(self: &Arc<Self>) {
+    async fn settle(self: &Arc<Self>, door: &Arc<Door>) {
         if !matches!(lock(&self.state).place, Place::Untried) {
             return;
         }
-        let this = Arc::clone(self);
-        let found = self.door.runtime.spawn_blocking(move || {
-            if let Some(file) = this.door.cache.open(&this.id, this.object.size) {
+        let (this, cache) = (Arc::clone(self), Arc::clone(&door.cache));
+        let found = door.runtime.spawn_blocking(move || {
+            if let Some(file) = cache.open(&this.id, this.object.size) {
                 return Place::Whole(file);
             }
-            match PartialFile::create(&this.door.cache, &this.id, this.object.size, Placement::Unplanned) {
+            match PartialFile::create(&cache, &this.id, this.object.size, Placement::Unplanned) {
                 Ok(partial) => Place::Partial(Arc::new(partial)),
                 Err(_) => Place::Nowhere, // no tier, no room or a tier that failed (counted there): read straight from the store
             }
@@ -124,6 +122,7 @@ impl LargeObject {
     /// Fetches ranges this caller has marked in flight. Runs to its end also when the caller goes away.
     async fn fetch_all(
         self: &Arc<Self>,
+        door: &Arc<Door>,
         partial: &Arc<PartialFile>,
         ranges: Vec<Range<u64>>,
         priority: Priority,
@@ -131,10 +130,11 @@ impl LargeObject {
         let jobs: Vec<_> = ranges
             .into_iter()
             .map(|range| {
-                let (this, partial) = (Arc::clone(self), Arc::clone(partial));
-                self.door.runtime.spawn(async move {
+                let (this, partial, runtime) = (Arc::clone(self), Arc::clone(partial), door.runtime.clone());
+                let door = Arc::clone(door);
+                runtime.spawn(async move {
                     let mark = InFlight { large: &this, range: range.clone() };
-                    let fetched = this.fetch(&partial, range, priority).await;
+                    let fetched = this.fetch(&door, &partial, range, priority).await;
                     drop(mark);
                     fetched
                 })
@@ -149,14 +149,20 @@ impl LargeObject {
         outcome
     }
 
-    async fn fetch(self: &Arc<Self>, partial: &Arc<PartialFile>, range: Range<u64>, priority: Priority) -> Result<(), FetchError> {
-        let bytes = self.get(range.clone(), priority).await?;
+    async fn fetch(
+        self: &Arc<Self>,
+        door: &Arc<Door>,
+        partial: &Arc<PartialFile>,
+        range: Range<u64>,
+        priority: Priority,
+    ) -> Result<(), FetchError> {
+        let bytes = self.get(door, range.clone(), priority).await?;
         let (this, partial) = (Arc::clone(self), Arc::clone(partial));
         let write = move || {
             partial.write_at(range.start, &bytes)?;
             if partial.is_complete() { partial.complete().map(Some) } else { Ok(None) }
         };
-        match this.door.runtime.spawn_blocking(write).await {
+        match door.runtime.spawn_blocking(write).await {
             Ok(Ok(Some(file))) => lock(&this.state).place = Place::Whole(file),
             Ok(Ok(None)) => {}
             Ok(Err(error)) => {
@@ -173,8 +179,7 @@ impl LargeObject {
     }
 
     /// The bytes of `range`, whole, with retries.
-    async fn get(&self, range: Range<u64>, priority: Priority) -> Result<Bytes, FetchError> {
-        let door = &self.door;
+    async fn get(&self, door: &Arc<Door>, range: Range<u64>, priority: Priority) -> Result<Bytes, FetchError> {
         let mut permit = door.gate.enter(door.gate.ticket(), priority).await;
         let began = Instant::now();
         let wanted = usize::try_from(range.end - range.start).expect("ranges are at most a few MiB");
@@ -183,7 +188,7 @@ impl LargeObject {
         loop {
             attempt += 1;
             let from = range.start + bytes.len() as u64;
-            let error = match self.receive(from..range.end, &mut bytes).await {
+            let error = match self.receive(door, from..range.end, &mut bytes).await {
                 Ok(()) if bytes.len() == wanted => break,
                 Ok(()) => StoreError::new(ErrorKind::Network, format!("a range of {:?} ended early", self.object.key)),
                 Err(error) => error,
@@ -202,12 +207,12 @@ impl LargeObject {
         Ok(bytes.freeze())
     }
 
-    async fn receive(&self, range: Range<u64>, into: &mut BytesMut) -> Result<(), StoreError> {
-        let mut body = self.door.store.read(&self.id, range).await?;
+    async fn receive(&self, door: &Door, range: Range<u64>, into: &mut BytesMut) -> Result<(), StoreError> {
+        let mut body = door.store.read(&self.id, range).await?;
         while let Some(chunk) = body.next().await {
             let chunk = chunk?;
             into.extend_from_slice(&chunk);
-            self.door.paced(chunk.len() as u64).await;
+            door.paced(chunk.len() as u64).await;
         }
         Ok(())
     }
@@ -233,14 +238,15 @@ impl Drop for InFlight<'_> {
 /// Reads ranges of a large object for one handle.
 #[derive(Debug)]
 pub struct LargeReader {
+    door: Arc<Door>,
     shared: Arc<LargeObject>,
     sequential: Mutex<Sequential>,
     outcome: Mutex<Option<Outcome>>,
 }
 
 impl LargeReader {
-    pub(super) fn new(shared: Arc<LargeObject>) -> Self {
-        Self { shared, sequential: Mutex::default(), outcome: Mutex::new(None) }
+    pub(super) fn new(door: Arc<Door>, shared: Arc<LargeObject>) -> Self {
+        Self { door, shared, sequential: Mutex::default(), outcome: Mutex::new(None) }
     }
 
     /// Exactly the bytes `offset..offset + len` (within the object).
@@ -249,7 +255,7 @@ impl LargeReader {
     /// As [`Door::open`].
     pub async fn read(&self, offset: u64, len: u32) -> Result<Bytes, FetchError> {
         let large = &self.shared;
-        large.settle().await;
+        large.settle(&self.door).await;
         let range = offset..offset + u64::from(len);
         self.run_ahead(&range);
         loop {
@@ -271,11 +277,11 @@ impl LargeReader {
                 }
                 Step::Direct => {
                     self.note(Outcome::Miss);
-                    return large.get(range, Priority::Demand).await;
+                    return large.get(&self.door, range, Priority::Demand).await;
                 }
                 Step::Fetch(partial, own, others) => {
                     self.note(if own.is_empty() { Outcome::Late } else { Outcome::Miss });
-                    large.fetch_all(&partial, own, Priority::Demand).await?;
+                    large.fetch_all(&self.door, &partial, own, Priority::Demand).await?;
                     if others && !partial.missing(range.clone()).is_empty() {
                         changed.await;
                     }
@@ -290,7 +296,7 @@ impl LargeReader {
         F: FnOnce(&mut [u8], u64) -> Result<(), CacheError> + Send + 'static,
     {
         let (len, offset) = (usize::try_from(range.end - range.start).expect("a READ is at most a few MiB"), range.start);
-        let copied = self.shared.door.runtime.spawn_blocking(move || {
+        let copied = self.door.runtime.spawn_blocking(move || {
             let mut buf = vec![0; len];
             read(&mut buf, offset).map(|()| Bytes::from(buf))
         });
@@ -298,7 +304,7 @@ impl LargeReader {
             Ok(Ok(bytes)) => Ok(Some(bytes)),
             Ok(Err(error)) => {
                 tracing::warn!(%error, key = %self.shared.object.key, "a cached large object is unreadable, reading from the store");
-                self.shared.door.cache.retire(&self.shared.id);
+                self.door.cache.retire(&self.shared.id);
                 lock(&self.shared.state).place = Place::Nowhere;
                 Ok(None)
             }
@@ -312,10 +318,10 @@ impl LargeReader {
             return;
         }
         if let Step::Fetch(partial, own, _) = self.shared.look(&ahead) {
-            let shared = Arc::clone(&self.shared);
-            self.shared.door.runtime.spawn(async move {
+            let (door, shared) = (Arc::clone(&self.door), Arc::clone(&self.shared));
+            self.door.runtime.spawn(async move {
                 // a reader that needs these bytes asks again and gets its own error
-                let _ = shared.fetch_all(&partial, own, Priority::Ahead).await;
+                let _ = shared.fetch_all(&door, &partial, own, Priority::Ahead).await;
             });
         }
     }

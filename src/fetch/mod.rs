@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::cache::{CachedFile, FirstUse, Lookup, TieredCache};
 use crate::stats::Stats;
+use crate::store::retry::{self, Patience};
 use crate::store::{Store, StoreError};
 use crate::types::{ErrorKind, ObjectId, ObjectMeta, Outcome};
 
@@ -25,7 +26,6 @@ pub mod goodput;
 pub mod large;
 pub mod pace;
 pub mod queue;
-pub mod retry;
 pub mod sequential;
 mod whole;
 
@@ -39,6 +39,11 @@ use queue::Priority;
 /// Objects up to this size are always held whole: one GET, one complete file, kernel passthrough. Larger ones are read by ranges.
 /// 16 MiB: at 1 Gb/s a whole one takes a tenth of a second, which an OPEN may wait; beyond it a reader of a part pays too much.
 pub const WHOLE_MAX_BYTES: u64 = 16 << 20;
+
+/// Large objects kept in part at once: a loader's open shards.
+const LARGES_MAX: u64 = 256;
+/// A part nobody has read for this long goes: shards are re-opened within an epoch, or not before the next.
+const LARGE_IDLE: Duration = Duration::from_secs(600);
 
 /// Why bytes could not be had. Clone: readers that share a fetch share its failure.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -139,7 +144,8 @@ pub struct Door {
     pace: Option<Mutex<Pace>>,
     goodput: Mutex<Goodput>,
     flights: Mutex<HashMap<ObjectId, Arc<Flight>>>,
-    larges: Mutex<HashMap<ObjectId, Weak<LargeObject>>>,
+    /// Large objects in part: those being read, and for a while those that were.
+    larges: moka::sync::Cache<ObjectId, Arc<LargeObject>>,
     events: Option<mpsc::Sender<DoorEvent>>,
 }
 
@@ -172,7 +178,7 @@ impl Door {
             pace,
             goodput: Mutex::default(),
             flights: Mutex::default(),
-            larges: Mutex::default(),
+            larges: moka::sync::Cache::builder().max_capacity(LARGES_MAX).time_to_idle(LARGE_IDLE).build(),
             events,
         })
     }
@@ -237,15 +243,19 @@ impl Door {
     /// A reader of one object by ranges, one per handle (it learns whether the handle reads sequentially).
     #[must_use]
     pub fn open_large(self: &Arc<Self>, object: &ObjectMeta) -> LargeReader {
-        let id = object.version();
-        let mut larges = lock(&self.larges);
-        let shared = larges.get(&id).and_then(Weak::upgrade).unwrap_or_else(|| {
-            larges.retain(|_, large| large.strong_count() > 0);
-            let large = Arc::new(LargeObject::new(Arc::clone(self), object));
-            larges.insert(id, Arc::downgrade(&large));
-            large
-        });
-        LargeReader::new(shared)
+        let shared = self.larges.get_with(object.version(), || Arc::new(LargeObject::new(object)));
+        LargeReader::new(Arc::clone(self), shared)
+    }
+
+    /// Lets go of parts of large objects that nobody reads: room is wanted for others.
+    fn drop_idle_parts(&self) {
+        const HELD_BY_US: usize = 2; // the set's own, and the one in hand
+        for (id, large) in &self.larges {
+            if Arc::strong_count(&large) <= HELD_BY_US {
+                self.larges.invalidate(id.as_ref());
+            }
+        }
+        self.larges.run_pending_tasks(); // what was removed is dropped only here
     }
 
     /// Lets go of a version that is no longer wanted, stale or damaged. Its bytes stay counted until its last holder drops it.
@@ -270,7 +280,7 @@ impl Door {
                         permit.throttled();
                     }
                     drop(permit);
-                    self.pause(error, attempt, began, retry::Patience::Deadline(self.config.read_deadline)).await?;
+                    self.pause(error, attempt, began, Patience::Deadline(self.config.read_deadline)).await?;
                 }
             }
         }
@@ -321,12 +331,12 @@ impl Door {
     }
 
     /// Sleeps before the next attempt, or gives the error back.
-    async fn pause(&self, error: StoreError, attempt: u32, began: Instant, patience: retry::Patience) -> Result<(), FetchError> {
+    async fn pause(&self, error: StoreError, attempt: u32, began: Instant, patience: Patience) -> Result<(), FetchError> {
         match error.kind {
             ErrorKind::Throttled => self.stats.store.throttled.add(1),
             _ => self.stats.store.errors.add(1),
         }
-        match retry::next_delay(error.kind, attempt, began.elapsed(), patience, self.jitter()) {
+        match retry::next_delay(error.kind, attempt, began.elapsed(), patience, retry::jitter()) {
             Some(delay) => {
                 tracing::debug!(%error, attempt, ?delay, "the store failed, trying again");
                 self.stats.store.retries.add(1);
@@ -335,11 +345,6 @@ impl Door {
             }
             None => Err(error.into()),
         }
-    }
-
-    /// Uniform enough in 0..1 for spreading retries: the nanoseconds of the mount's age.
-    fn jitter(&self) -> f64 {
-        f64::from(self.began.elapsed().subsec_nanos() % 1_000_003) / 1_000_003.0
     }
 
     async fn paced(&self, bytes: u64) {

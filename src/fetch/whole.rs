@@ -10,9 +10,9 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
 use super::queue::Priority;
-use super::retry::Patience;
 use super::{Door, DoorEvent, FetchError, Flight, Landing, Purpose, Source, lock};
 use crate::cache::{CacheError, CachedFile, Placement, Reservation, Writer};
+use crate::store::retry::Patience;
 use crate::store::{Body, StoreError};
 use crate::types::ErrorKind;
 
@@ -109,7 +109,11 @@ fn room(door: &Door, flight: &Flight) -> Result<Writer, FetchError> {
         Purpose::Ahead { tier } => (Placement::Planned { tier }, true),
         Purpose::Demand => (Placement::Unplanned, false),
     };
-    match door.cache.reserve(flight.object.size, placement) {
+    let reserved = door.cache.reserve(flight.object.size, placement).or_else(|_| {
+        door.drop_idle_parts();
+        door.cache.reserve(flight.object.size, placement)
+    });
+    match reserved {
         Ok(reservation) => Ok(writer(door, flight, reservation, ahead)),
         Err(_) if flight.demanded.load(Relaxed) => transient(door, flight),
         Err(error) => Err(FetchError::new(error.kind, error.message)),

@@ -200,8 +200,11 @@ impl BeladyFs {
             Found::Whole(object, opened) => (OpenObject::new(file, object, None, Some(opened.file)), Some(opened.outcome)),
             Found::Large(object) => {
                 let reader = self.door.open_large(&object);
-                let held = reader.complete();
-                let outcome = held.as_ref().and_then(|_| reader.outcome());
+                // Complete since an earlier open: the kernel may then read it itself.
+                let (held, outcome) = match self.door.peek(&object) {
+                    Peek::Ready(held, outcome) => (Some(held), Some(outcome)),
+                    Peek::Absent => (reader.complete(), None),
+                };
                 (OpenObject::new(file, object, Some(reader), held), outcome)
             }
         };

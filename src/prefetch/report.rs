@@ -54,7 +54,7 @@ impl Reporter {
         let mut totals = EpochCount::default();
         for index in 0..self.specs.len() {
             for epoch in planner.epochs(index) {
-                add(&mut totals, epoch);
+                totals.merge(epoch);
             }
             orders.push(self.order(planner, index, starved, path));
         }
@@ -133,17 +133,6 @@ fn status(count: &EpochCount, starved_seconds: f64) -> EpochStatus {
         bound_retained_rate: count.bound_retained_rate,
         bound_store_bytes: count.bound_store_bytes,
     }
-}
-
-fn add(total: &mut EpochCount, epoch: &EpochCount) {
-    total.retained += epoch.retained;
-    total.in_time += epoch.in_time;
-    total.late += epoch.late;
-    total.miss += epoch.miss;
-    total.retained_bytes += epoch.retained_bytes;
-    total.in_time_bytes += epoch.in_time_bytes;
-    total.late_bytes += epoch.late_bytes;
-    total.miss_bytes += epoch.miss_bytes;
 }
 
 fn set(all: &Outcomes, totals: &EpochCount) {

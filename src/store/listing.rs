@@ -8,13 +8,13 @@
 //! Small listings go page by page; from [`SPLIT_FROM_PAGES`] on, ranges are listed at once.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::time::Instant;
 
+use crate::store::retry::{Patience, jitter, next_delay};
 use crate::store::{Page, Store, StoreError};
 use crate::types::{ErrorKind, ObjectMeta};
 
@@ -32,16 +32,6 @@ const OBJECTS_MAX: u64 = u32::MAX as u64;
 const EMPTY_PAGES_MAX: u64 = 100;
 /// Digits looked at when a range is halved: 4 of an alphabet of 64 are 24 bits, finer than any range is worth.
 const DIGITS: usize = 4;
-
-/// How long to wait before asking again after `attempt` (0-based) failed, `None` to give up. `jitter` in `0.0..1.0` keeps nodes that start together apart.
-fn next_delay(kind: ErrorKind, attempt: u32, jitter: f64) -> Option<Duration> {
-    if !kind.is_transient() || attempt + 1 >= ATTEMPTS {
-        return None;
-    }
-    let base_ms = if kind == ErrorKind::Throttled { 400.0 } else { 100.0 };
-    let ceiling_ms = (base_ms * f64::from(1_u32 << attempt.min(16))).min(5_000.0);
-    Some(Duration::from_secs_f64(ceiling_ms * (0.5 + jitter / 2.0) / 1_000.0))
-}
 
 /// Lists everything below `prefix`. `progress` hears the number of objects so far, after each page.
 ///
@@ -63,26 +53,22 @@ pub async fn list_all(store: &Arc<dyn Store>, prefix: &str, progress: &(dyn Fn(u
 
 /// One page, asked for again while its failure is the network's or the server's mood.
 async fn ask(store: &Arc<dyn Store>, prefix: &str, request: &Request) -> Result<Page, StoreError> {
+    let began = Instant::now();
     let mut attempt = 0;
     loop {
+        attempt += 1;
         match store.list(prefix, request.start_after.as_deref(), request.token.as_deref()).await {
             Ok(page) => return Ok(page),
             Err(error) => {
-                let Some(delay) = next_delay(error.kind, attempt, jitter()) else {
-                    let times = if attempt > 0 { format!(" (asked {} times)", attempt + 1) } else { String::new() };
+                let Some(delay) = next_delay(error.kind, attempt, began.elapsed(), Patience::Attempts(ATTEMPTS), jitter()) else {
+                    let times = if attempt > 1 { format!(" (asked {attempt} times)") } else { String::new() };
                     return Err(StoreError::new(error.kind, format!("listing failed{times}: {error}")));
                 };
                 tracing::warn!("a page of the listing is asked for again in {} ms: {error}", delay.as_millis());
                 tokio::time::sleep(delay).await;
-                attempt += 1;
             }
         }
     }
-}
-
-/// In `0.0..1.0`, different on each node and call: std's hasher keys are the one source of it that needs no seed, and nothing but a delay depends on it.
-fn jitter() -> f64 {
-    f64::from(u32::try_from(RandomState::new().hash_one(0_u8) >> 32).expect("32 bits")) / (f64::from(u32::MAX) + 1.0)
 }
 
 /// A page to ask for.

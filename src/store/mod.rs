@@ -7,6 +7,7 @@ pub mod directory;
 pub mod fault;
 pub mod listing;
 pub mod open;
+pub mod retry;
 pub mod s3;
 pub mod throttle;
 pub mod url;

@@ -297,6 +297,22 @@ fn large_files_are_read_by_ranges() {
 }
 
 #[test]
+fn a_large_file_once_complete_is_read_by_the_kernel() {
+    with_deadline(|| {
+        for (name, setup) in setups() {
+            let expected = u64::from(name == "all features" && rustix::process::getuid().is_root());
+            let mount = TestMount::with(Bucket::of([("big".to_owned(), body(2, 20 << 20))]), setup);
+            assert!(mount.read("big").unwrap() == mount.bucket.body("big"), "{name}");
+            // A close is told to the mount a moment later, and an inode that is still open stays in its mode.
+            while mount.stats.reads.passthrough_opens.get() < expected {
+                assert!(mount.read("big").unwrap() == mount.bucket.body("big"), "{name}");
+            }
+            assert!(mount.bucket.bytes.load(SeqCst) <= 20 << 20, "{name}: fetched once");
+        }
+    });
+}
+
+#[test]
 fn an_open_is_held_a_moment_and_then_the_reads_wait() {
     with_deadline(|| {
         let bucket = Bucket::of([("slow".to_owned(), body(3, 5000))]);

@@ -358,3 +358,53 @@ fn more_open_files_than_memory_are_all_served() {
         assert!(tier["used_bytes"].as_u64() <= tier["capacity_bytes"].as_u64(), "{tier}");
     }
 }
+
+#[test]
+fn parts_of_a_large_object_are_fetched_once_and_kept_between_opens() {
+    let server = Server::start_with_threads(ServerConfig::default(), 1).expect("a loopback port");
+    let body: Vec<u8> = (0..48_u32 << 20).map(|i| (i / 7 % 251) as u8).collect();
+    server.put("shards/0.tar", body.clone());
+    let mount = Belady::mount_bucket(&server, &["--memory", "128MiB", "--disable-kernel", "keep-cache"]);
+    let path = mount.dir.join("shards/0.tar");
+    let piece = |offset: u64| {
+        let mut bytes = vec![0; 64 << 10];
+        File::open(&path).expect("opens").read_exact_at(&mut bytes, offset).expect("reads");
+        let at = usize::try_from(offset).expect("small");
+        assert!(bytes == body[at..at + bytes.len()], "wrong bytes at {offset}");
+    };
+    // a header, an index at the end, records here and there: paid for once, in blocks, and not run ahead of
+    for _ in 0..2 {
+        for offset in [0, 47 << 20, 20 << 20, 33 << 20, 5 << 20] {
+            piece(offset);
+        }
+    }
+    let sparse = server.counters();
+    assert!(sparse.bytes <= 5 * (2 << 20), "{sparse:?}");
+    // a scan fetches the rest, each block once, and leaves an ordinary cached file
+    assert!(fs::read(&path).expect("reads") == body);
+    let scanned = server.counters();
+    assert!(scanned.bytes <= (48 << 20) + (1 << 20), "{scanned:?}");
+    assert!(fs::read(&path).expect("reads") == body);
+    assert_eq!(server.counters().get, scanned.get, "nothing is fetched again");
+    assert_eq!(mount.stat("/reads/errors"), 0.0);
+}
+
+#[test]
+fn a_restart_under_an_order_starts_with_what_the_disk_holds() {
+    let (server, dataset) = server_with(ServerConfig::default(), 600);
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let (memory, disk) = (format!("{}", dataset.total_bytes() / 8), format!("{}", dataset.total_bytes() / 2));
+    let dir = cache.path().to_str().expect("plain");
+    let args = ["--memory", &memory, "--cache-dir", dir, "--disk", &disk, "--order", "sequential:root=train"];
+    let mount = Belady::mount_bucket(&server, &args);
+    check_all(&mount, &dataset);
+    assert_eq!(mount.unmount(), 0);
+    server.reset_counters();
+    let mount = Belady::mount_bucket(&server, &args);
+    check_all(&mount, &dataset);
+    mount.wait_for("all accesses counted", |stats| stats["reads"]["accesses"] == 600);
+    let kept = mount.stat("/reads/bytes/retained") / mount.stat("/reads/bytes/opened");
+    assert!(kept > 0.30, "half of it was on the disk, and {kept} of it was used");
+    let fetched = server.counters().bytes as f64 / dataset.total_bytes() as f64;
+    assert!(fetched < 0.75, "{fetched} of the dataset was fetched again");
+}

@@ -1,4 +1,4 @@
-//! Whether and when a failed request is tried again. Pure: one policy for listing, demand and prefetch.
+//! Whether and when a failed request is tried again: one policy for listing, demand and prefetch. A store itself never repeats.
 //!
 //! Only what may pass by itself is repeated (5xx, 429, timeouts, resets, short bodies): a 403 or 404 fails in one round. Delays double
 //! with full jitter (Brooker, "Exponential Backoff and Jitter"), so that nodes that failed together don't come back together.
@@ -37,6 +37,12 @@ pub fn next_delay(kind: ErrorKind, attempt: u32, elapsed: Duration, patience: Pa
         Patience::Deadline(limit) => (elapsed + delay < limit).then_some(delay),
         Patience::Attempts(most) => (attempt < most).then_some(delay),
     }
+}
+
+/// Uniform in 0..1, different on each node and call. The one place where randomness has no seed: nothing but a delay depends on it.
+#[must_use]
+pub fn jitter() -> f64 {
+    rand::random()
 }
 
 #[cfg(test)]
