@@ -34,7 +34,7 @@ const EMPTY_PAGES_MAX: u64 = 100;
 const DIGITS: usize = 4;
 
 /// How long to wait before asking again after `attempt` (0-based) failed, `None` to give up. `jitter` in `0.0..1.0` keeps nodes that start together apart.
-fn next_delay(kind: ErrorKind, attempt: u32, jitter: f64) -> Option<Duration> {
+pub(super) fn next_delay(kind: ErrorKind, attempt: u32, jitter: f64) -> Option<Duration> {
     if !kind.is_transient() || attempt + 1 >= ATTEMPTS {
         return None;
     }
@@ -81,7 +81,7 @@ async fn ask(store: &Arc<dyn Store>, prefix: &str, request: &Request) -> Result<
 }
 
 /// In `0.0..1.0`, different on each node and call: std's hasher keys are the one source of it that needs no seed, and nothing but a delay depends on it.
-fn jitter() -> f64 {
+pub(super) fn jitter() -> f64 {
     f64::from(u32::try_from(RandomState::new().hash_one(0_u8) >> 32).expect("32 bits")) / (f64::from(u32::MAX) + 1.0)
 }
 

@@ -31,7 +31,7 @@ use self::credentials::Shared;
 use self::error::{Complaint, body_error, transport_error};
 use self::get::Getter;
 use crate::stats::Stats;
-use crate::store::{Body, Page, Store, StoreError};
+use crate::store::{Body, Page, Store, StoreError, listing};
 use crate::types::{ErrorKind, ObjectId, ObjectMeta};
 
 /// S3's own bound on a page.
@@ -108,15 +108,31 @@ impl S3Store {
         let bundle = config.ca_bundle.as_deref().map(tls::read_bundle).transpose()?;
         let (parts, region) = Parts::resolve(&config, bundle).await?;
         let store = Self::at(config.clone(), &parts, region.clone(), Arc::clone(&stats)).await?;
-        match store.list_page(prefix, None, None, 1).await {
+        match store.first_page(prefix).await {
             Ok(_) => Ok(store),
             Err(Refused { region: Some(actual), .. }) if actual != region => {
                 tracing::info!("bucket {:?} is in region {actual}, not {region}", config.bucket);
                 let store = Self::at(config, &parts, actual, stats).await?;
-                store.list_page(prefix, None, None, 1).await.map_err(|refused| refused.error)?;
+                store.first_page(prefix).await.map_err(|refused| refused.error)?;
                 Ok(store)
             }
             Err(refused) => Err(refused.error),
+        }
+    }
+
+    /// Whether the bucket can be listed. Asked again where the store answers that it cannot now: many nodes begin at the same moment. Who
+    /// does not answer at all is more likely the wrong address, and the user is told at once.
+    async fn first_page(&self, prefix: &str) -> Result<Page, Refused> {
+        let mut attempt = 0;
+        loop {
+            let refused = match self.list_page(prefix, None, None, 1).await {
+                Err(refused) if matches!(refused.error.kind, ErrorKind::Throttled | ErrorKind::Server) => refused,
+                last => return last,
+            };
+            let Some(delay) = listing::next_delay(refused.error.kind, attempt, listing::jitter()) else { return Err(refused) };
+            tracing::warn!("asked again in {} ms: {}", delay.as_millis(), refused.error);
+            tokio::time::sleep(delay).await;
+            attempt += 1;
         }
     }
 
