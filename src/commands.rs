@@ -70,7 +70,9 @@ fn mount(args: &MountArgs) -> Result<(), Failure> {
         return serve(settings, Ready::foreground());
     }
     let text = daemonize::start(std::env::args_os().skip(1))?;
-    print(&format!("{text}\n"))
+    // It is mounted, whether or not somebody wants to read so.
+    let _ = print(&format!("{text}\n"));
+    Ok(())
 }
 
 /// All that is wrong with the settings and the address.
@@ -136,6 +138,8 @@ fn umount(args: &UmountArgs) -> Result<(), Failure> {
         // Nobody there, or nobody who answers: what is left of the mount can still go.
         Err(error) => match mountpoint::mounted_on(&path) {
             Some(mounted) if mounted.is_ours() && (args.lazy || !answers(&path)) => Ok(detach(&path, true)?),
+            // Another user's, or its socket was cleaned away: the kernel knows whether it is busy, and the daemon sees it go.
+            Some(mounted) if mounted.is_ours() && !socket.exists() => Ok(detach(&path, false)?),
             Some(mounted) if mounted.is_ours() => {
                 Err(Failure::Failed(format!("{}: {error}; --lazy takes it out of the tree all the same", path.display())))
             }

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 /// The facts, as values, so that resolving is a function of its arguments.
 #[derive(Clone, Debug)]
 pub struct Machine {
+    /// MemTotal, bytes.
+    pub memory_total: u64,
     /// MemAvailable, bytes.
     pub memory_available: u64,
     /// What the tightest control group around us may still take, bytes.
@@ -27,8 +29,10 @@ impl Machine {
     pub fn here() -> Self {
         let read = |path: &Path| fs::read_to_string(path).ok();
         let uid = rustix::process::geteuid().as_raw();
+        let memory = read(Path::new("/proc/meminfo")).unwrap_or_default();
         Self {
-            memory_available: read(Path::new("/proc/meminfo")).and_then(|text| meminfo(&text)).unwrap_or(0),
+            memory_total: meminfo(&memory, "MemTotal:").unwrap_or(u64::MAX),
+            memory_available: meminfo(&memory, "MemAvailable:").unwrap_or(0),
             cgroup_headroom: cgroup_headroom(&read),
             uid,
             gid: rustix::process::getegid().as_raw(),
@@ -62,9 +66,9 @@ fn runtime_dir(uid: u32, xdg: Option<String>) -> PathBuf {
     }
 }
 
-/// MemAvailable of /proc/meminfo, bytes.
-fn meminfo(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// A line of /proc/meminfo, bytes.
+fn meminfo(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
@@ -111,8 +115,9 @@ mod tests {
 
     #[test]
     fn memory_is_read() {
-        assert_eq!(meminfo("MemTotal:  100 kB\nMemAvailable:   2048 kB\n"), Some(2 << 20));
-        assert_eq!(meminfo("nothing"), None);
+        let text = "MemTotal:  4096 kB\nMemAvailable:   2048 kB\n";
+        assert_eq!((meminfo(text, "MemTotal:"), meminfo(text, "MemAvailable:")), (Some(4 << 20), Some(2 << 20)));
+        assert_eq!(meminfo("nothing", "MemTotal:"), None);
     }
 
     /// The tightest ancestor counts, whichever it is; "max" is none; version 1 beside version 2.
@@ -154,7 +159,7 @@ mod tests {
     #[test]
     fn this_machine_has_memory_and_a_disk() {
         let machine = Machine::here();
-        assert!(machine.memory_available > 0);
+        assert!(machine.memory_available > 0 && machine.memory_total < u64::MAX);
         let (free, total) = (machine.disk)(Path::new("/does/not/exist/yet")).unwrap();
         assert!(total > 0 && free <= total);
     }

@@ -49,6 +49,7 @@ pub async fn run(settings: Settings, ready: Ready, mut stop: mpsc::Receiver<Stop
     let started = tokio::select! {
         started = start(&settings, &ready) => started,
         _ = stop.recv() => Err("interrupted before the mount answered".to_owned()),
+        () = ready.abandoned() => Err("the command was interrupted before the mount answered".to_owned()),
     };
     let (running, control) = match started {
         Ok(started) => started,
@@ -59,9 +60,11 @@ pub async fn run(settings: Settings, ready: Ready, mut stop: mpsc::Receiver<Stop
     };
     let (ask_unmount, mut unmount_asked) = mpsc::channel(1);
     let mut tasks = vec![tokio::spawn(control.serve(handler(&settings, &running, ask_unmount), ended(running.stopping.subscribe())))];
+    let mut listening = None;
     if let Some(address) = settings.listen {
         match serve::bind(address).await {
             Ok(listener) => {
+                listening = listener.local_addr().ok();
                 let source = snapshots(&running);
                 tasks.push(tokio::spawn(serve::serve(listener, source, ended(running.stopping.subscribe()))));
             }
@@ -72,7 +75,7 @@ pub async fn run(settings: Settings, ready: Ready, mut stop: mpsc::Receiver<Stop
             }
         }
     }
-    if ready.ready(&assemble::summary(&settings, &running.stats)).is_err() {
+    if ready.ready(&assemble::summary(&settings, &running.stats, listening)).is_err() {
         drain(running, tasks, Unmount::Lazy).await;
         return Ok(());
     }

@@ -66,8 +66,12 @@ impl BeladyFs {
     /// A name in a directory.
     ///
     /// # Errors
-    /// `ENOENT`: no such name, for good (the namespace does not change).
+    /// `ENOENT`: no such name, for good (the namespace does not change). `ENAMETOOLONG`: no file system has such a name, ours neither
+    /// (the kernel passes 1024 bytes on to us).
     pub fn lookup(&self, parent: u64, name: &str) -> Result<Attr, Errno> {
+        if name.len() > FileSystemSize::NAME_MAX as usize {
+            return Err(Errno::NAMETOOLONG);
+        }
         let place = match self.place(parent)? {
             Place::Node(Node::Dir(dir)) => match self.manifest.child(dir, name) {
                 Some(node) => Place::Node(node),

@@ -14,5 +14,6 @@ mod mount;
 mod promises;
 mod s3_contract;
 mod server;
+mod stats_schema;
 mod store_contract;
 mod torch;
