@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::types::{ErrorKind, ObjectId};
 
 mod ageing;
+mod automatic;
 mod budget;
 mod build;
 mod disk;
@@ -31,6 +32,7 @@ mod shared;
 mod tier;
 mod writer;
 
+pub use automatic::{automatic_bytes, write_automatic_bytes};
 pub use budget::charge_of;
 pub use build::{CacheConfig, DiskTier, TRANSIENT_BYTES, tier_counters};
 pub use file::CachedFile;

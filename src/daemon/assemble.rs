@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::cache::{CacheConfig, DiskTier, TieredCache, tier_counters};
+use tokio::sync::oneshot;
+
+use crate::cache::{CacheConfig, DiskTier, TieredCache, automatic_bytes, tier_counters, write_automatic_bytes};
 use crate::config::{KernelFeature, OnChange, Orders, Settings, Verify};
 use crate::daemonize::Ready;
 use crate::dataset::Manifest;
@@ -11,7 +13,7 @@ use crate::dataset::samples::samples;
 use crate::fs::{self, FsConfig};
 use crate::fuse::{Feature, MountConfig, default_threads};
 use crate::prefetch::Order;
-use crate::stats::Stats;
+use crate::stats::{Stats, TierCounters};
 use crate::store::Store;
 use crate::store::listing::list_all;
 use crate::store::open::open;
@@ -36,7 +38,7 @@ pub(super) fn cache_config(settings: &Settings, url: &StoreUrl) -> CacheConfig {
     let disks = settings.tiers.iter().map(|tier| DiskTier {
         name: tier.name.clone(),
         path: tier.path.clone(),
-        bytes: tier.capacity.0,
+        bytes: if tier.automatic { automatic_bytes(&tier.path, &namespace, tier.capacity.0) } else { tier.capacity.0 },
         namespace: namespace.clone(),
     });
     CacheConfig {
@@ -133,25 +135,41 @@ pub(super) fn orders(settings: &Settings, manifest: &Manifest) -> Result<Vec<Ord
     Ok(orders)
 }
 
-/// The tiers; a scan of what an earlier run left goes on in the background.
-pub(super) async fn cache(config: CacheConfig, stats: &Arc<Stats>) -> Result<Arc<TieredCache>, String> {
+/// The tiers, and word of when all that an earlier run left is known: the scan goes on in the background, reads do not wait for it.
+pub(super) async fn cache(
+    settings: &Settings,
+    config: CacheConfig,
+    stats: &Arc<Stats>,
+) -> Result<(Arc<TieredCache>, oneshot::Receiver<()>), String> {
     let on_disk = !config.disks.is_empty();
+    let (tell, scanned) = oneshot::channel();
     let counted = Arc::clone(stats);
-    let built = tokio::task::spawn_blocking(move || TieredCache::new(config, counted)).await.map_err(|error| error.to_string())?;
+    let automatic: Vec<bool> = settings.tiers.iter().map(|tier| tier.automatic).collect();
+    let build = move || {
+        let built = TieredCache::new(config.clone(), counted);
+        for (disk, _) in config.disks.iter().zip(automatic).filter(|(_, automatic)| *automatic && built.is_ok()) {
+            write_automatic_bytes(&disk.path, &disk.namespace, disk.bytes);
+        }
+        built
+    };
+    let built = tokio::task::spawn_blocking(build).await.map_err(|error| error.to_string())?;
     let (cache, notes) = built.map_err(|error| error.to_string())?;
     for note in notes {
         tracing::warn!("{note}");
         stats.note(note);
     }
     if on_disk {
-        let scanned = Arc::clone(&cache);
-        // its end is awaited by nobody: accounting follows, reads work at once
+        let cache = Arc::clone(&cache);
         tokio::task::spawn_blocking(move || {
-            let found = scanned.recover();
-            tracing::info!(files = found.files, "the cache directory is scanned");
+            let found = cache.recover();
+            tracing::info!(files = found.files, bytes = found.bytes, removed = found.removed, "the cache directory is scanned");
+            // nobody listens when no order is declared
+            let _ = tell.send(());
         });
+    } else {
+        let _ = tell.send(());
     }
-    Ok(cache)
+    Ok((cache, scanned))
 }
 
 pub(super) const fn fs_config(settings: &Settings) -> FsConfig {
@@ -192,11 +210,9 @@ pub(super) fn mount_config(settings: &Settings) -> Result<MountConfig, String> {
 
 /// The line a user sees when the mount answers: what is in force.
 pub(super) fn summary(settings: &Settings, stats: &Stats) -> String {
-    let mut tiers: Vec<String> = Vec::new();
-    if settings.memory.0 > 0 {
-        tiers.push(format!("memory {}", settings.memory));
-    }
-    tiers.extend(settings.tiers.iter().map(|tier| format!("{} {} at {}", tier.name, tier.capacity, tier.path.display())));
+    let size = |tier: &TierCounters| ByteSize(tier.capacity_bytes.get());
+    let place = |tier: &TierCounters| if tier.path.is_empty() { String::new() } else { format!(" at {}", tier.path) };
+    let mut tiers: Vec<String> = stats.tiers.iter().map(|tier| format!("{} {}{}", tier.name, size(tier), place(tier))).collect();
     if tiers.is_empty() {
         tiers.push("no cache".to_owned());
     }

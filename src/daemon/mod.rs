@@ -100,7 +100,7 @@ async fn start(settings: &Settings, ready: &Ready) -> Result<(Running, server::S
     let store = assemble::store(settings, &url, &stats).await?;
     let manifest = Arc::new(assemble::manifest(settings, &url, &store, &stats, ready).await?);
     let orders = assemble::orders(settings, &manifest)?;
-    let cache = assemble::cache(tiers, &stats).await?;
+    let (cache, scanned) = assemble::cache(settings, tiers, &stats).await?;
 
     let (stopping, stop) = watch::channel(false);
     let with_plan = !orders.is_empty();
@@ -140,6 +140,7 @@ async fn start(settings: &Settings, ready: &Ready) -> Result<(Running, server::S
             door,
             stats: Arc::clone(&stats),
             orders,
+            scanned,
             object: Arc::new(move |file: FileIndex| objects.object(file)),
             invalidate: Arc::new(move |file: FileIndex| drop_pages(&invalidator, inodes.ino(crate::dataset::Node::File(file)))),
         };

@@ -145,6 +145,11 @@ impl Cursor {
         self.next_use.next(file, 0).filter(|&round| round <= self.reading_round())
     }
 
+    /// Round of the pass whose prefetch takes it for granted that this file is here.
+    pub(crate) fn counts_on(&self, file: FileIndex) -> Option<Round> {
+        self.passes.iter().find(|pass| pass.counts_on(file)).map(|pass| pass.round)
+    }
+
     fn last_round_epoch(&self) -> Option<Epoch> {
         self.config.epochs.map(|epochs| self.config.first_epoch.saturating_add(epochs))
     }

@@ -97,7 +97,11 @@ impl Planner {
             Event::Fetched { file, tier, ahead } if file.at() < self.sizes.len() => self.fetched(file, tier, ahead),
             Event::Failed { file, kind } if file.at() < self.sizes.len() => self.failed(now, file, kind),
             Event::Present(files) => {
-                for (file, tier) in files.into_iter().filter(|(file, _)| file.at() < self.sizes.len()) {
+                let unknown = |file: FileIndex, books: &Residency| file.at() < self.sizes.len() && books.class(file) == Class::Absent;
+                for (file, tier) in files {
+                    if !unknown(file, &self.books) {
+                        continue; // asked for, or read, before the cache knew all it has
+                    }
                     let round = self.next_round(file);
                     self.books.present(file, tier, round);
                     self.ideal.hold(file, self.rooms[file.at()], round, self.books.kept_limit());
@@ -202,14 +206,19 @@ impl Planner {
     /// After a use, or when nothing is expected of a file any more in the passes being read.
     fn settle(&mut self, file: FileIndex) {
         let due = self.orders.iter().filter(|order| order.is_locked()).find_map(|order| order.due(file));
-        if self.books.class(file) == Class::Ready && due.is_some() {
-            return;
+        if self.books.class(file) != Class::Ready || due.is_none() {
+            self.settle_now(file);
         }
+    }
+
+    fn settle_now(&mut self, file: FileIndex) {
         let round = self.next_round(file);
-        if self.any_locked() {
-            self.books.settle(file, round);
-        } else {
-            self.books.keep(file, round);
+        let counted_on = self.orders.iter().filter(|order| order.is_locked()).find_map(|order| order.counts_on(file));
+        match counted_on {
+            // read at the end of one epoch, and soon again in the next
+            Some(due) if self.books.class(file) != Class::Kept => self.books.hold(file, Class::Ready, due),
+            _ if self.any_locked() => self.books.settle(file, round),
+            _ => self.books.hold(file, Class::Kept, round),
         }
     }
 
@@ -222,15 +231,6 @@ impl Planner {
         let due = due.or_else(|| self.orders.iter().filter(|order| order.is_locked()).find_map(|order| order.due(file)));
         if !self.books.fetched(file, tier, ahead, due) {
             self.settle_now(file);
-        }
-    }
-
-    fn settle_now(&mut self, file: FileIndex) {
-        let round = self.next_round(file);
-        if self.any_locked() {
-            self.books.settle(file, round);
-        } else {
-            self.books.keep(file, round);
         }
     }
 
@@ -310,7 +310,7 @@ impl Planner {
             match self.books.class(file) {
                 Class::Kept if locked => self.books.rekey(file, round),
                 Class::Ready if round == FAR && locked => self.books.settle(file, round),
-                Class::Ready if round == FAR => self.books.keep(file, round),
+                Class::Ready if round == FAR => self.books.hold(file, Class::Kept, round),
                 _ => {}
             }
             if locked {
@@ -333,7 +333,15 @@ impl Planner {
                 return;
             }
             let after = self.next_round_after(file, round);
-            let Some((tier, promised)) = self.books.place(file, after, out) else {
+            let before = out.len();
+            let placed = self.books.place(file, after, out);
+            for action in &out[before..] {
+                if let Action::Retire { file } = *action {
+                    // a kept file that lost its place may be due in a part that prefetch has gone past
+                    self.orders.iter_mut().for_each(|order| order.rewind(file));
+                }
+            }
+            let Some((tier, promised)) = placed else {
                 if size > self.books.largest_tier() {
                     // It can never be cached: leave it to demand.
                     self.orders[order].passes[pass_number].scan += 1;
@@ -359,7 +367,7 @@ impl Planner {
             let next = order.next_missing(steps, |file, round| match books.class(file) {
                 Class::Absent => false,
                 Class::Disposable => {
-                    books.keep(file, round);
+                    books.hold(file, Class::Kept, round);
                     true
                 }
                 Class::InFlight | Class::Ready | Class::Kept => true,

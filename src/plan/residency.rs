@@ -354,10 +354,10 @@ impl Residency {
         }
     }
 
-    /// Keep without a test: it is due again, or nothing is known.
-    pub(crate) fn keep(&mut self, file: FileIndex, round: Round) {
+    /// Without a test: kept because nothing is known, or ready because it is counted on.
+    pub(crate) fn hold(&mut self, file: FileIndex, class: Class, round: Round) {
         if !matches!(self.class(file), Class::Absent | Class::InFlight) {
-            self.change(file, Class::Kept, round);
+            self.change(file, class, round);
         }
     }
 

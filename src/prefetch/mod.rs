@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::cache::hash_of;
@@ -49,6 +49,8 @@ pub struct Parts {
     pub door: Arc<Door>,
     pub stats: Arc<Stats>,
     pub orders: Vec<Order>,
+    /// Resolves when all that an earlier run left in the cache is known.
+    pub scanned: oneshot::Receiver<()>,
     /// The version of a file that readers get now.
     pub object: Arc<dyn Fn(FileIndex) -> ObjectMeta + Send + Sync>,
     /// Tells the kernel to drop a file's pages; must not block.
@@ -84,7 +86,9 @@ pub async fn run(
 ) {
     let (computed, mut orders) = mpsc::channel(COMPUTED_MAX);
     let mut task = Task::new(parts, computed);
-    task.start();
+    let mut scanning = true;
+    task.tick();
+    task.act();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut read_batch, mut landing_batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
@@ -102,6 +106,10 @@ pub async fn run(
                 gathering = n < BATCH;
                 gathered.as_mut().reset(Instant::now() + GATHER);
                 for event in read_batch.drain(..) { task.read(event); }
+            }
+            _ = &mut task.parts.scanned, if scanning => {
+                scanning = false;
+                task.found();
             }
             Some((order, epoch, files)) = orders.recv() => task.handle(Event::Order { order, epoch, files }),
             _ = tick.tick() => task.tick(),
@@ -140,8 +148,8 @@ impl Task {
         self.planner.handle(self.now(), event, &mut self.actions);
     }
 
-    /// Tells the planner what is here already, and lets it begin.
-    fn start(&mut self) {
+    /// Tells the planner what an earlier run left here. It has begun without: what it asked for meanwhile came from there too.
+    fn found(&mut self) {
         let cache = Arc::clone(self.parts.door.cache());
         let tiers: HashMap<_, _> = cache.contents().into_iter().map(|(hash, _, tier)| (hash, tier)).collect();
         let present: Vec<(FileIndex, usize)> = (0..self.parts.manifest.len())
@@ -149,13 +157,10 @@ impl Task {
                 let file = FileIndex(narrow(i));
                 let id = self.parts.manifest.object(file).version();
                 let tier = *tiers.get(&hash_of(&id))?;
-                cache.set_planned(&id, true);
-                Some((file, tier))
+                cache.set_planned(&id, true).then_some((file, tier))
             })
             .collect();
         self.handle(Event::Present(present));
-        self.handle(Event::Tick);
-        self.act();
     }
 
     fn read(&mut self, event: ReadEvent) {

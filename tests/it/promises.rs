@@ -367,3 +367,23 @@ fn parts_of_a_large_object_are_fetched_once_and_kept_between_opens() {
     assert_eq!(server.counters().get, scanned.get, "nothing is fetched again");
     assert_eq!(mount.stat("/reads/errors"), 0.0);
 }
+
+#[test]
+fn a_restart_under_an_order_starts_with_what_the_disk_holds() {
+    let (server, dataset) = server_with(ServerConfig::default(), 600);
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let (memory, disk) = (format!("{}", dataset.total_bytes() / 8), format!("{}", dataset.total_bytes() / 2));
+    let dir = cache.path().to_str().expect("plain");
+    let args = ["--memory", &memory, "--cache-dir", dir, "--disk", &disk, "--order", "sequential:root=train"];
+    let mount = Belady::mount_bucket(&server, &args);
+    check_all(&mount, &dataset);
+    assert_eq!(mount.unmount(), 0);
+    server.reset_counters();
+    let mount = Belady::mount_bucket(&server, &args);
+    check_all(&mount, &dataset);
+    mount.wait_for("all accesses counted", |stats| stats["reads"]["accesses"] == 600);
+    let kept = mount.stat("/reads/bytes/retained") / mount.stat("/reads/bytes/opened");
+    assert!(kept > 0.30, "half of it was on the disk, and {kept} of it was used");
+    let fetched = server.counters().bytes as f64 / dataset.total_bytes() as f64;
+    assert!(fetched < 0.75, "{fetched} of the dataset was fetched again");
+}
