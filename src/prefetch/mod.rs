@@ -28,6 +28,9 @@ use starved::Starvation;
 const BATCH: usize = 256;
 /// How often the planner hears that time has passed, and stats are written.
 const TICK: Duration = Duration::from_millis(100);
+/// How long opens gather after some were handled. Each of them alone would wake this task, which costs twice what the planner does with it; and a
+/// look-ahead is tens of milliseconds deep.
+const GATHER: Duration = Duration::from_millis(1);
 /// Orders computed and not yet taken.
 const COMPUTED_MAX: usize = 8;
 
@@ -89,6 +92,7 @@ pub async fn run(
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut read_batch, mut landing_batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let (mut gathered, mut gathering) = (std::pin::pin!(tokio::time::sleep(GATHER)), false);
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
@@ -96,8 +100,11 @@ pub async fn run(
                 if n == 0 { break }
                 for event in landing_batch.drain(..) { task.landed(event); }
             }
-            n = reads.recv_many(&mut read_batch, BATCH) => {
+            () = &mut gathered, if gathering => gathering = false,
+            n = reads.recv_many(&mut read_batch, BATCH), if !gathering => {
                 if n == 0 { break }
+                gathering = n < BATCH;
+                gathered.as_mut().reset(Instant::now() + GATHER);
                 for event in read_batch.drain(..) { task.read(event); }
             }
             _ = &mut task.parts.scanned, if scanning => {
