@@ -332,9 +332,8 @@ impl Door {
 
     /// Sleeps before the next attempt, or gives the error back.
     async fn pause(&self, error: StoreError, attempt: u32, began: Instant, patience: Patience) -> Result<(), FetchError> {
-        match error.kind {
-            ErrorKind::Throttled => self.stats.store.throttled.add(1),
-            _ => self.stats.store.errors.add(1),
+        if error.kind != ErrorKind::Throttled {
+            self.stats.store.errors.add(1); // the store counts the answers that asked for a slower pace
         }
         match retry::next_delay(error.kind, attempt, began.elapsed(), patience, retry::jitter()) {
             Some(delay) => {
