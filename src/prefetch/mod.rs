@@ -12,12 +12,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::cache::hash_of;
 use crate::dataset::{Manifest, Node};
-use crate::fetch::{Door, DoorEvent};
+use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
 use crate::plan::{Action, EpochFiles, Event, OrderIndex, Planner};
 use crate::stats::Stats;
-use crate::types::{Epoch, FileIndex, ObjectId, ObjectMeta, ReadEvent};
+use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent};
 
 mod report;
 pub mod starved;
@@ -228,6 +228,10 @@ impl Task {
 
     fn fetch(&mut self, file: FileIndex, tier: usize) {
         let object = (self.parts.object)(file);
+        if object.size > WHOLE_MAX_BYTES {
+            // read by ranges: whole, it would lie in memory on its way to a disk, outside every budget
+            return self.handle(Event::Failed { file, kind: ErrorKind::Invalid });
+        }
         self.asked.insert(object.version(), file);
         self.parts.door.prefetch(&object, tier);
     }

@@ -408,3 +408,25 @@ fn a_restart_under_an_order_starts_with_what_the_disk_holds() {
     let fetched = server.counters().bytes as f64 / dataset.total_bytes() as f64;
     assert!(fetched < 0.75, "{fetched} of the dataset was fetched again");
 }
+
+#[test]
+fn large_objects_in_an_order_are_read_by_ranges_and_fetched_once() {
+    let server = Server::start_with_threads(ServerConfig::default(), 1).expect("a loopback port");
+    let body = |n: u8| -> Vec<u8> { (0..20_u32 << 20).map(|i| (i % 253) as u8 ^ n).collect() };
+    for n in 0..4 {
+        server.put(&format!("shards/{n}.tar"), body(n));
+        server.put(&format!("shards/{n}.json"), vec![n; 2000]);
+    }
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let dir = cache.path().to_str().expect("plain");
+    let args = ["--memory", "0", "--cache-dir", dir, "--disk", "200MiB", "--order", "sequential:root=shards:files=sorted"];
+    let mount = Belady::mount_bucket(&server, &args);
+    for _ in 0..2 {
+        for n in 0..4 {
+            assert!(fs::read(mount.dir.join(format!("shards/{n}.json"))).expect("reads") == vec![n; 2000]);
+            assert!(fs::read(mount.dir.join(format!("shards/{n}.tar"))).expect("reads") == body(n), "shard {n}");
+        }
+    }
+    let counters = server.counters();
+    assert!(counters.bytes <= (4 * (20 << 20)) + (4 << 20), "{counters:?}");
+}
