@@ -180,7 +180,7 @@ impl LargeObject {
 
     /// The bytes of `range`, whole, with retries.
     async fn get(&self, door: &Arc<Door>, range: Range<u64>, priority: Priority) -> Result<Bytes, FetchError> {
-        let mut permit = door.gate.enter(door.gate.ticket(), priority).await;
+        let mut permit = door.gate.enter(door.gate.ticket(), range.end - range.start, priority).await;
         let began = Instant::now();
         let wanted = usize::try_from(range.end - range.start).expect("ranges are at most a few MiB");
         let mut bytes = BytesMut::with_capacity(wanted);

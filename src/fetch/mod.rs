@@ -272,7 +272,7 @@ impl Door {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let mut permit = self.gate.enter(self.gate.ticket(), Priority::Demand).await;
+            let mut permit = self.gate.enter(self.gate.ticket(), 0, Priority::Demand).await;
             match self.store.head(key).await {
                 Ok(meta) => return Ok(meta),
                 Err(error) => {
