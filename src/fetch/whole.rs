@@ -58,9 +58,35 @@ async fn bring(door: &Arc<Door>, flight: &Flight) -> Landing {
     if let Some(file) = from_cache(door, flight).await {
         return Ok((file, Source::Cache));
     }
+    let writer = fetch(door, flight, Room::Kept).await?;
+    let error = match land(door, writer).await {
+        Ok(file) => return Ok((file, Source::Store)),
+        Err(error) => error,
+    };
+    if !flight.demanded.load(Relaxed) {
+        return Err(error);
+    }
+    // the tier failed when all was written: a reader must not notice
+    tracing::warn!(%error, key = %flight.object.key, "a cache tier failed: fetched again for its reader");
+    door.stats.store.bytes_extra.add(flight.object.size);
+    let writer = fetch(door, flight, Room::Transient).await?;
+    land(door, writer).await.map(|file| (file, Source::Store))
+}
+
+/// Where a flight's bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// As its purpose has it.
+    Kept,
+    /// As long as its readers hold it.
+    Transient,
+}
+
+/// All bytes of the object in a writer, with retries; a tier that fails meanwhile is replaced by the transient one, once.
+async fn fetch(door: &Arc<Door>, flight: &Flight, mut place: Room) -> Result<Writer, FetchError> {
     let priority = if flight.demanded.load(Relaxed) { Priority::Demand } else { Priority::Ahead };
     let mut permit = door.gate.enter(flight.ticket, priority).await;
-    let mut writer = room(door, flight)?;
+    let mut writer = if place == Room::Kept { room(door, flight)? } else { transient(door, flight)? };
     let began = Instant::now();
     let mut attempt = 0;
     while writer.written() < flight.object.size {
@@ -68,13 +94,15 @@ async fn bring(door: &Arc<Door>, flight: &Flight) -> Landing {
         let before = writer.written();
         let error = match receive(door, flight, &mut writer).await {
             Ok(()) => break,
-            Err(Trouble::Cache(error)) => {
-                // the tier failed under our hands: the reader must not notice
+            Err(Trouble::Cache(error)) if place == Room::Kept => {
                 tracing::warn!(%error, key = %flight.object.key, "a cache tier failed during a write");
                 door.stats.store.bytes_extra.add(writer.written());
                 writer = transient(door, flight)?;
+                place = Room::Transient;
                 continue;
             }
+            // nowhere to hold it whole: its readers read it by ranges
+            Err(Trouble::Cache(error)) => return Err(FetchError::new(ErrorKind::NoSpace, error.message)),
             Err(Trouble::Store(error)) => error,
         };
         permit.count(writer.written() - before);
@@ -87,8 +115,7 @@ async fn bring(door: &Arc<Door>, flight: &Flight) -> Landing {
     }
     permit.count(flight.object.size);
     lock(&door.goodput).record(door.began.elapsed(), flight.object.size);
-    drop(permit); // the place at the store is free, the rest is ours
-    land(door, flight, writer).await
+    Ok(writer) // the place at the store is free, the rest is ours
 }
 
 /// A disk tier may have it: look there first, off the async threads.
@@ -184,8 +211,8 @@ fn may_hedge(door: &Door) -> bool {
     (door.stats.store.hedges.get() + 1) * 100 <= door.stats.store.get.get() * HEDGE_PERCENT
 }
 
-/// Makes the file visible; on a blocking thread when that touches a disk. A tier that fails here costs a second fetch, not a read.
-async fn land(door: &Arc<Door>, flight: &Flight, writer: Writer) -> Landing {
+/// Makes the file visible; on a blocking thread when that touches a disk.
+async fn land(door: &Arc<Door>, writer: Writer) -> Result<Arc<CachedFile>, FetchError> {
     let finished = if writer.finish_blocks() {
         match door.runtime.spawn_blocking(move || writer.finish()).await {
             Ok(finished) => finished,
@@ -194,18 +221,5 @@ async fn land(door: &Arc<Door>, flight: &Flight, writer: Writer) -> Landing {
     } else {
         writer.finish()
     };
-    match finished {
-        Ok(file) => Ok((file, Source::Store)),
-        Err(error) if flight.demanded.load(Relaxed) => {
-            tracing::warn!(%error, key = %flight.object.key, "a cache tier failed: fetched again for its reader");
-            door.stats.store.bytes_extra.add(flight.object.size);
-            let mut writer = transient(door, flight)?;
-            match receive(door, flight, &mut writer).await {
-                Ok(()) => writer.finish().map(|file| (file, Source::Store)).map_err(|error| FetchError::new(error.kind, error.message)),
-                Err(Trouble::Store(error)) => Err(error.into()),
-                Err(Trouble::Cache(error)) => Err(FetchError::new(error.kind, error.message)),
-            }
-        }
-        Err(error) => Err(FetchError::new(error.kind, error.message)),
-    }
+    finished.map_err(|error| FetchError::new(error.kind, error.message))
 }
