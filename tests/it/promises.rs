@@ -109,6 +109,24 @@ fn a_handle_of_a_replaced_version_sees_none_of_the_new_one() {
     }
 }
 
+/// A part of another shard that nobody reads any more makes room; and a shard that once had none is kept when it is opened with room.
+#[test]
+fn a_large_object_without_room_is_kept_once_there_is_room() {
+    let (server, _) = server_with(ServerConfig::default(), 4);
+    let body = |seed: u8| (0..30_u32 << 20).map(|at| (at >> 7) as u8 ^ seed).collect::<Vec<u8>>();
+    server.put("a.tar", body(1));
+    server.put("b.tar", body(2));
+    let mount = Belady::mount_bucket(&server, &["--memory", "40MiB"]);
+    let mut a = File::open(mount.dir.join("a.tar")).expect("opens");
+    a.read_exact(&mut vec![0; 24 << 20]).expect("reads a part");
+    assert!(fs::read(mount.dir.join("b.tar")).expect("reads past the cache") == body(2));
+    drop(a);
+    assert!(fs::read(mount.dir.join("b.tar")).expect("reads into the cache") == body(2));
+    server.reset_counters();
+    assert!(fs::read(mount.dir.join("b.tar")).expect("reads from the cache") == body(2));
+    assert_eq!(server.counters().get, 0);
+}
+
 #[test]
 fn the_next_open_serves_the_new_version() {
     let (server, _) = server_with(ServerConfig::default(), 4);
