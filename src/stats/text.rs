@@ -16,6 +16,9 @@ const DOLLARS_PER_GIB_OUT: f64 = 0.09;
 /// Below this share of the time, waiting is noise: a run 1 % faster is not worth an action.
 const WAITING_SHARE: f64 = 0.01;
 
+/// The window follows what is wanted in steps of an eighth (`plan/lookahead.rs`): less than that is missing without any lack of room.
+const WINDOW_LAG: u64 = 8;
+
 /// What holds the readers up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
@@ -75,7 +78,7 @@ fn binding(now: &Snapshot, before: &Snapshot) -> Binding {
         Binding::Throttling
     } else if !now.orders.iter().any(|order| order.state == "locked") {
         Binding::UnknownOrder
-    } else if now.prefetch.window_wanted_bytes > now.prefetch.window_bytes {
+    } else if now.prefetch.window_wanted_bytes.saturating_sub(now.prefetch.window_bytes) > now.prefetch.window_bytes / WINDOW_LAG {
         Binding::Window
     } else {
         Binding::Bandwidth
@@ -153,7 +156,9 @@ fn remedy(by: Binding, now: &Snapshot) -> String {
             size(now.prefetch.window_bytes),
             size(now.prefetch.window_wanted_bytes)
         ),
-        Binding::Bandwidth => "the store's bandwidth binds: more cache (--memory, --cache-dir) or a nearer store helps".to_owned(),
+        Binding::Bandwidth => {
+            "the store's bandwidth or --max-bandwidth binds: a nearer store helps, or more cache (--memory, --cache-dir)".to_owned()
+        }
     }
 }
 
@@ -413,6 +418,11 @@ mod tests {
         };
         assert_eq!(verdict(&starved), (0.5, Binding::Bandwidth));
         starved.prefetch.window_wanted_bytes = 10;
+        assert_eq!(verdict(&starved).1, Binding::Window);
+        starved.prefetch.window_bytes = 1000;
+        starved.prefetch.window_wanted_bytes = 1100;
+        assert_eq!(verdict(&starved).1, Binding::Bandwidth, "the window lags a little behind what is wanted: that is no lack of cache");
+        starved.prefetch.window_wanted_bytes = 1200;
         assert_eq!(verdict(&starved).1, Binding::Window);
         starved.orders[0].state = "lost".into();
         assert_eq!(verdict(&starved).1, Binding::UnknownOrder);
