@@ -56,6 +56,10 @@ fn wrong_stores_are_refused() {
     refused("s3://demo", mnt, &[&with(locked_url)[..], &["--credentials-file", keys_path]].concat(), &["secret"]);
     refused("s3://demo", mnt, &[&with(locked_url)[..], &["--no-sign-request"]].concat(), &["denied"]);
     refused("s3://demo", mnt, &[&with("http://127.0.0.1:9")[..], &["--no-sign-request"]].concat(), &["127.0.0.1:9"]);
+    // An empty prefix may be mounted, and says so: one with a typo looks the same.
+    let empty = Belady::mount("s3://demo/trian", &[&with(open_url)[..], &["--no-sign-request"]].concat());
+    assert!(empty.stats()["notes"].to_string().contains("nothing is below s3://demo/trian"));
+    drop(empty);
     refused("s3:/demo", mnt, &[], &["s3://bucket"]);
     refused("ftp://demo", mnt, &[], &["s3://"]);
     refused("file:///no/such/folder", mnt, &[], &["/no/such/folder"]);
