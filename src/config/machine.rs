@@ -14,6 +14,8 @@ pub struct Machine {
     pub memory_available: u64,
     /// What the tightest control group around us may still take, bytes.
     pub cgroup_headroom: Option<u64>,
+    /// The least limit of these groups, bytes.
+    pub cgroup_limit: Option<u64>,
     pub uid: u32,
     pub gid: u32,
     /// /etc/fuse.conf lets users share their mounts.
@@ -30,10 +32,12 @@ impl Machine {
         let read = |path: &Path| fs::read_to_string(path).ok();
         let uid = rustix::process::geteuid().as_raw();
         let memory = read(Path::new("/proc/meminfo")).unwrap_or_default();
+        let (cgroup_headroom, cgroup_limit) = cgroup(&read).unzip();
         Self {
             memory_total: meminfo(&memory, "MemTotal:").unwrap_or(u64::MAX),
             memory_available: meminfo(&memory, "MemAvailable:").unwrap_or(0),
-            cgroup_headroom: cgroup_headroom(&read),
+            cgroup_headroom,
+            cgroup_limit,
             uid,
             gid: rustix::process::getegid().as_raw(),
             user_allow_other: read(Path::new("/etc/fuse.conf"))
@@ -72,8 +76,8 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// The least (limit − use) over all control groups around us, versions 2 and 1.
-fn cgroup_headroom(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
+/// The least (limit − use) and the least limit over all control groups around us, versions 2 and 1.
+fn cgroup(read: &dyn Fn(&Path) -> Option<String>) -> Option<(u64, u64)> {
     let groups = read(Path::new("/proc/self/cgroup"))?;
     let mut least = None;
     for line in groups.lines() {
@@ -93,7 +97,7 @@ fn cgroup_headroom(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
             let number = |file: &str| read(&folder.join(file)).and_then(|text| text.trim().parse::<u64>().ok());
             if let (Some(limit), Some(used)) = (number(limit), number(used)) {
                 let headroom = limit.saturating_sub(used);
-                least = Some(least.map_or(headroom, |least: u64| least.min(headroom)));
+                least = Some(least.map_or((headroom, limit), |(room, least): (u64, u64)| (room.min(headroom), least.min(limit))));
             }
         }
     }
@@ -125,7 +129,7 @@ mod tests {
     fn the_tightest_control_group_counts() {
         let check = |files: &[(&str, &str)], wanted| {
             let files: HashMap<_, _> = files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
-            assert_eq!(cgroup_headroom(&|path| files.get(path).cloned()), wanted);
+            assert_eq!(cgroup(&|path| files.get(path).cloned()), wanted);
         };
         check(&[], None);
         check(
@@ -139,13 +143,13 @@ mod tests {
             ("/sys/fs/cgroup/a/memory.max", "500\n"),
             ("/sys/fs/cgroup/a/memory.current", "450\n"),
         ];
-        check(&v2, Some(50));
+        check(&v2, Some((50, 500)));
         let v1 = [
             ("/proc/self/cgroup", "4:cpu,memory:/x\n0::/\n"),
             ("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "300"),
             ("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "400"),
         ];
-        check(&v1, Some(0));
+        check(&v1, Some((0, 300)));
     }
 
     #[test]

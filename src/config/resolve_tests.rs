@@ -10,6 +10,7 @@ fn machine() -> Machine {
         memory_total: 200 << 30,
         memory_available: 100 << 30,
         cgroup_headroom: None,
+        cgroup_limit: None,
         uid: 0,
         gid: 0,
         user_allow_other: false,
@@ -60,6 +61,11 @@ fn memory_default_respects_the_container_and_has_a_floor() {
     assert_eq!(memory(100 << 30, Some(1000 << 30)), ByteSize(10 << 30));
     assert_eq!(memory(1 << 30, None), ByteSize(256 << 20));
     assert_eq!(memory(100 << 30, Some(0)), ByteSize(256 << 20));
+    // 256 MiB in a container of 100 MiB got the daemon killed.
+    let small = Machine { cgroup_headroom: Some(90 << 20), cgroup_limit: Some(100 << 20), ..machine() };
+    assert_eq!(resolved_on(&[], &[], &small).unwrap().memory, ByteSize(25 << 20));
+    let used = Machine { cgroup_headroom: Some(0), cgroup_limit: Some(4 << 30), ..machine() };
+    assert_eq!(resolved_on(&[], &[], &used).unwrap().memory, ByteSize(256 << 20), "used by the page cache, as it should be");
 }
 
 #[test]

@@ -105,6 +105,12 @@ pub(super) async fn manifest(
         tracing::warn!("{note}");
         stats.note(note);
     }
+    if manifest.len() == 0 {
+        // no error: an empty bucket may be mounted; but a prefix with a typo looks the same
+        let note = format!("nothing is below {}: check the prefix, or mount again when it is filled", settings.url);
+        tracing::warn!("{note}");
+        stats.note(note);
+    }
     manifest.id().clone_into(&mut stats.manifest_id.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     if let Some(expected) = settings.expect_manifest.as_deref().filter(|expected| *expected != manifest.id()) {
         return Err(format!(
@@ -223,9 +229,10 @@ pub(super) fn summary(settings: &Settings, stats: &Stats, listening: Option<Sock
     };
     let more = if settings.tiers.is_empty() { "; --cache-dir adds a disk tier that survives restarts" } else { "" };
     // the port is news where 0 was asked for
+    let nothing = if stats.namespace.objects.get() == 0 { " (nothing is there: check the prefix)" } else { "" };
     let metrics = listening.map(|address| format!("; http://{address}/metrics")).unwrap_or_default();
     format!(
-        "{} on {}: {} files, {}; {}; order {order}{metrics}{more}",
+        "{} on {}: {} files, {}{nothing}; {}; order {order}{metrics}{more}",
         settings.url,
         settings.mountpoint.display(),
         stats.namespace.objects.get(),

@@ -19,7 +19,7 @@ use crate::daemonize::{Ready, Stop};
 use crate::fetch::{Door, DoorConfig};
 use crate::fs::control::{ControlFile, ControlFiles};
 use crate::fs::{BeladyFs, FsConfig};
-use crate::fuse::{self, Mounted, Unmount};
+use crate::fuse::{self, MountError, Mounted, Unmount};
 use crate::prefetch;
 use crate::stats::snapshot::Snapshot;
 use crate::stats::{Stats, serve, text};
@@ -165,6 +165,8 @@ async fn drain(running: Running, tasks: Vec<tokio::task::JoinHandle<()>>, how: U
     let unmount = Arc::clone(&mounted);
     if !mounted.has_ended() {
         match tokio::task::spawn_blocking(move || unmount.unmount(how)).await {
+            // somebody was faster
+            Ok(Err(MountError::NotMounted(_))) => {}
             Ok(Err(error)) if !mounted.has_ended() => tracing::warn!(%error, "unmounting"),
             _ => {}
         }

@@ -56,6 +56,10 @@ fn wrong_stores_are_refused() {
     refused("s3://demo", mnt, &[&with(locked_url)[..], &["--credentials-file", keys_path]].concat(), &["secret"]);
     refused("s3://demo", mnt, &[&with(locked_url)[..], &["--no-sign-request"]].concat(), &["denied"]);
     refused("s3://demo", mnt, &[&with("http://127.0.0.1:9")[..], &["--no-sign-request"]].concat(), &["127.0.0.1:9"]);
+    // An empty prefix may be mounted, and says so: one with a typo looks the same.
+    let empty = Belady::mount("s3://demo/trian", &[&with(open_url)[..], &["--no-sign-request"]].concat());
+    assert!(empty.stats()["notes"].to_string().contains("nothing is below s3://demo/trian"));
+    drop(empty);
     refused("s3:/demo", mnt, &[], &["s3://bucket"]);
     refused("ftp://demo", mnt, &[], &["s3://"]);
     refused("file:///no/such/folder", mnt, &[], &["/no/such/folder"]);
@@ -149,6 +153,36 @@ fn a_command_that_is_interrupted_leaves_no_child_behind() {
         std::thread::yield_now();
     }
     assert!(!is_mounted(dir.path()));
+}
+
+/// A daemon that is stopped (or hangs) holds its mount: no command may touch that and hang, too.
+#[test]
+fn a_daemon_that_hangs_does_not_hang_the_commands() {
+    const ENDS: Duration = Duration::from_secs(40); // each waits 10 s for an answer, once
+    let server = server(None);
+    let mount = Belady::mount_bucket(&server, &[]);
+    let (dir, pid) = (mount.dir.to_str().expect("plain"), mount.pid());
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("our child");
+    let ask = |args: &[&str]| {
+        let mut asking = command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let began = Instant::now();
+        while asking.try_wait().expect("our child").is_none() && began.elapsed() < ENDS {
+            std::thread::yield_now();
+        }
+        if asking.try_wait().expect("our child").is_none() {
+            rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("our child");
+            asking.kill().expect("our child");
+            panic!("{args:?} hangs");
+        }
+        String::from_utf8(asking.wait_with_output().expect("our child").stderr).expect("text")
+    };
+    assert!(ask(&["mount", "s3://demo", dir]).contains("belady umount"));
+    assert!(ask(&["stats", dir]).contains("does not answer"));
+    assert!(ask(&["umount", dir]).contains("--lazy"));
+    assert!(is_mounted(&mount.dir));
+    assert_eq!(ask(&["umount", dir, "--lazy"]), "");
+    assert!(!is_mounted(&mount.dir));
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("our child");
 }
 
 #[test]

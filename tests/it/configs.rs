@@ -19,6 +19,7 @@ fn machine() -> Machine {
         memory_total: 128 << 30,
         memory_available: 64 << 30,
         cgroup_headroom: None,
+        cgroup_limit: None,
         uid: 0,
         gid: 0,
         user_allow_other: false,
