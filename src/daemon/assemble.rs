@@ -105,7 +105,7 @@ pub(super) async fn manifest(
         tracing::warn!("{note}");
         stats.note(note);
     }
-    if manifest.len() == 0 {
+    if manifest.is_empty() {
         // no error: an empty bucket may be mounted; but a prefix with a typo looks the same
         let note = format!("nothing is below {}: check the prefix, or mount again when it is filled", settings.url);
         tracing::warn!("{note}");
