@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -24,6 +25,9 @@ use crate::types::{ByteSize, FileIndex, SampleRule};
 
 /// Keys between two progress lines of a listing: a few lines a second.
 const PROGRESS_KEYS: u64 = 50_000;
+
+/// No timeout of a request is shorter, whatever the read deadline: a slow answer is not a lost one.
+const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 pub(super) fn url(settings: &Settings) -> Result<StoreUrl, String> {
     settings.url.parse::<StoreUrl>().map_err(|error| error.to_string())
@@ -62,6 +66,9 @@ pub(super) fn stats(settings: &Settings, tiers: &CacheConfig) -> Stats {
 
 pub(super) async fn store(settings: &Settings, url: &StoreUrl, stats: &Arc<Stats>) -> Result<Arc<dyn Store>, String> {
     let said = &settings.store;
+    let usual = S3Config::new("");
+    // A request that hangs must end while its readers still wait, and leave them time for another.
+    let share = (settings.read_deadline / 3).max(TIMEOUT_MIN);
     let config = S3Config {
         endpoint_url: said.endpoint_url.clone(),
         region: said.region.clone(),
@@ -73,7 +80,10 @@ pub(super) async fn store(settings: &Settings, url: &StoreUrl, stats: &Arc<Stats
         force_path_style: said.force_path_style,
         ca_bundle: said.ca_bundle.clone(),
         max_connections: settings.max_connections as usize,
-        ..S3Config::new("")
+        connect_timeout: usual.connect_timeout.min(share),
+        first_byte_timeout: usual.first_byte_timeout.min(share),
+        idle_timeout: usual.idle_timeout.min(share),
+        ..usual
     };
     open(url, &config, stats).await.map_err(|error| error.to_string())
 }

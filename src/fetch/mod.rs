@@ -204,7 +204,7 @@ impl Door {
     pub async fn open(self: &Arc<Self>, object: &ObjectMeta) -> Result<Opened, FetchError> {
         loop {
             match self.join_or_fetch(object).await {
-                Err(Refused::GaveUpAhead) => {} // each turn waits for a flight to end, and the next one is likely ours
+                Err(Refused::Impatient) => {} // each turn waits for a flight to end, and the next one is likely ours
                 Err(Refused::Failed(error)) => return Err(error),
                 Ok(opened) => return Ok(opened),
             }
@@ -232,7 +232,7 @@ impl Door {
         }
         let (file, source) = match flight.landed().await {
             Ok(landed) => landed,
-            Err(error) if joined && flight.may_have_given_up_early(&error) => return Err(Refused::GaveUpAhead),
+            Err(error) if joined && flight.gave_up_early(&error) => return Err(Refused::Impatient),
             Err(error) => return Err(Refused::Failed(error)),
         };
         let first_use = self.first_use(&id);
@@ -373,14 +373,15 @@ impl Door {
 
 /// Why a reader got no file from a flight.
 enum Refused {
-    /// It was a prefetch, which has less patience than a reader, and perhaps ended before it could know of this one.
-    GaveUpAhead,
+    /// It had less patience left than this reader has: a prefetch, or the fetch of a reader who came long before.
+    Impatient,
     Failed(FetchError),
 }
 
 impl Flight {
-    fn may_have_given_up_early(&self, error: &FetchError) -> bool {
-        matches!(self.purpose, Purpose::Ahead { .. }) && (error.kind.is_transient() || error.kind == ErrorKind::NoSpace)
+    /// Whether another fetch may end better for somebody who joined this one.
+    fn gave_up_early(&self, error: &FetchError) -> bool {
+        error.kind.is_transient() || error.kind == ErrorKind::NoSpace && matches!(self.purpose, Purpose::Ahead { .. })
     }
 
     async fn landed(&self) -> Landing {
@@ -402,7 +403,7 @@ mod tests {
     use crate::store::listing::list_all;
 
     #[tokio::test]
-    async fn a_reader_that_joins_a_prefetch_as_it_gives_up_fetches_itself() {
+    async fn a_reader_that_joins_a_fetch_as_it_gives_up_fetches_itself() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), b"here all the time").unwrap();
         let tiers = CacheConfig { memory: Some(1 << 20), ..CacheConfig::default() };
@@ -412,12 +413,13 @@ mod tests {
         let object = list_all(&store, "", &|_| ()).await.unwrap().remove(0);
         let config = DoorConfig { max_requests: 4, max_bandwidth: None, read_deadline: Duration::from_secs(60) };
         let door = Door::new(store, cache, stats, Handle::current(), config, None);
-        for kind in [ErrorKind::Network, ErrorKind::NoSpace] {
+        let ahead = Purpose::Ahead { tier: 0 };
+        for (purpose, kind) in [(ahead, ErrorKind::Network), (ahead, ErrorKind::NoSpace), (Purpose::Demand, ErrorKind::Timeout)] {
             let flight = Arc::new(Flight {
                 object: object.clone(),
                 id: object.version(),
                 ticket: door.gate.ticket(),
-                purpose: Purpose::Ahead { tier: 0 },
+                purpose,
                 demanded: AtomicBool::new(false),
                 landing: watch::Sender::new(None),
             });
@@ -430,7 +432,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             lock(&door.flights).remove(&flight.id);
-            flight.landing.send_replace(Some(Err(FetchError::new(kind, "after the few attempts of a prefetch"))));
+            flight.landing.send_replace(Some(Err(FetchError::new(kind, "at the end of its own patience"))));
             assert_eq!(reader.await.unwrap().expect("the reader has its own patience"), object.size);
             door.forget(&object.version());
         }

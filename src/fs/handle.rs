@@ -6,6 +6,9 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::cache::CachedFile;
 use crate::fetch::LargeReader;
@@ -40,11 +43,16 @@ pub(crate) struct OpenObject {
     held: Mutex<Option<Arc<CachedFile>>>,
     /// Whether the open was told as an access already; large files are told when their first bytes came.
     told: AtomicBool,
+    /// When a read failed that had waited for long, until the kernel's repetition of it is answered.
+    expired: Mutex<Option<Instant>>,
 }
+
+/// The kernel repeats a failed read of several pages for a single one, at once; a program's own next read may come later.
+const REPEATED_WITHIN: Duration = Duration::from_millis(100);
 
 impl OpenObject {
     pub(crate) fn new(file: FileIndex, object: ObjectMeta, large: Option<LargeReader>, held: Option<Arc<CachedFile>>) -> Self {
-        Self { file, object, large, held: Mutex::new(held), told: AtomicBool::new(false) }
+        Self { file, object, large, held: Mutex::new(held), told: AtomicBool::new(false), expired: Mutex::default() }
     }
 
     /// The complete cached file, if its bytes are here.
@@ -63,6 +71,17 @@ impl OpenObject {
     /// Drops a file that failed to read.
     pub(crate) fn let_go(&self) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// A read failed after a long wait: it must not be waited for twice.
+    pub(crate) fn has_expired(&self, now: Instant) {
+        *self.expired.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// Whether a read that begins now repeats the one that failed so.
+    pub(crate) fn repeats_expired(&self, now: Instant) -> bool {
+        let expired = self.expired.lock().unwrap_or_else(PoisonError::into_inner).take();
+        expired.is_some_and(|at| now.saturating_duration_since(at) < REPEATED_WITHIN)
     }
 
     /// True exactly once.

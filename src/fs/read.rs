@@ -92,7 +92,11 @@ impl BeladyFs {
     /// The slow way, under the deadline.
     async fn read_waiting<A: ReadAnswer>(self: &Arc<Self>, handle: &Handle, span: Span, process: u32, answer: A) {
         let Some(open) = handle.object() else { return };
-        let deadline = Instant::now() + self.config.read_deadline;
+        let began = Instant::now();
+        if open.repeats_expired(began) {
+            return self.refuse(answer, IO);
+        }
+        let deadline = began + self.config.read_deadline;
         let answer = Once::new(answer);
         let outcome = timeout_at(deadline, self.read_object(open, span, process, &answer)).await;
         let errno = match outcome {
@@ -103,6 +107,9 @@ impl BeladyFs {
                 IO
             }
         };
+        if began.elapsed() >= self.config.read_deadline / 2 {
+            open.has_expired(Instant::now());
+        }
         if let Some(answer) = answer.take() {
             self.refuse(answer, errno);
         }

@@ -159,6 +159,28 @@ fn a_read_ends_within_the_read_deadline() {
 }
 
 #[test]
+fn a_request_that_hangs_is_given_up_while_its_reader_still_waits() {
+    let (server, dataset) = server_with(ServerConfig::default(), 8);
+    let mount = Belady::mount_bucket(&server, &["--memory", "8MiB", "--read-deadline", "9s"]);
+    server.add_fault(Fault::on(Operation::Get, When::First(1), Does::Hang));
+    let entry = &dataset.entries[0];
+    assert!(entry.content.matches(&fs::read(mount.dir.join(&entry.key)).expect("the second request answers")));
+}
+
+/// The kernel repeats a failed read by itself: that is no second deadline.
+#[test]
+fn a_read_is_not_waited_for_twice() {
+    let (server, dataset) = server_with(ServerConfig::default(), 8);
+    server.add_fault(Fault::on(Operation::Get, When::Always, Does::Hang));
+    let mount = Belady::mount_bucket(&server, &["--memory", "8MiB", "--read-deadline", "6s"]);
+    let mut file = File::open(mount.dir.join(&dataset.entries[0].key)).expect("opens after the open hold");
+    let began = std::time::Instant::now();
+    let error = file.read(&mut [0; 20_000]).expect_err("nothing ever comes");
+    assert_eq!(error.raw_os_error(), Some(5), "EIO, not {error}");
+    assert!(began.elapsed() < Duration::from_secs(11), "two deadlines of 6 s: {:?}", began.elapsed());
+}
+
+#[test]
 fn budgets_hold_always() {
     let (server, dataset) = server_with(ServerConfig::default(), 600);
     let cache = tempfile::tempdir().expect("a temporary directory");
