@@ -223,6 +223,7 @@ mod tests {
     fn this_machine_has_memory_and_a_disk() {
         let machine = Machine::here();
         assert!(machine.memory_available > 0);
+        assert!(headrooms().iter().all(|place| place.available <= place.total) && !headrooms().is_empty());
         let (free, total) = (machine.disk)(Path::new("/does/not/exist/yet")).unwrap();
         assert!(total > 0 && free <= total);
     }

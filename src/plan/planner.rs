@@ -232,6 +232,7 @@ impl Planner {
     }
 
     fn fetched(&mut self, file: FileIndex, tier: usize, ahead: bool) {
+        // with no room at all, only what was asked for when there was some
         if self.books.capacity() == 0 && self.books.class(file) == Class::Absent {
             return;
         }
