@@ -97,6 +97,15 @@ impl Drop for Daemon {
     }
 }
 
+/// Ends the readers, also when the test fails: the scope waits for them.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 fn read_all(dir: &Path, dataset: &Dataset, part: usize, parts: usize) {
     for entry in dataset.entries.iter().skip(part).step_by(parts) {
         let bytes = fs::read(dir.join(&entry.key)).unwrap_or_else(|error| panic!("{}: {error}", entry.key));
@@ -119,6 +128,7 @@ fn shrinks_under_readers_and_grows_back(order: &str) {
     // Others take all there is, while readers go on.
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _end = End(&done);
         let readers: Vec<_> = (0..2)
             .map(|part| {
                 let (done, dir, dataset) = (&done, &daemon.dir, &dataset);
