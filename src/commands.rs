@@ -70,7 +70,9 @@ fn mount(args: &MountArgs) -> Result<(), Failure> {
         return serve(settings, Ready::foreground());
     }
     let text = daemonize::start(std::env::args_os().skip(1))?;
-    print(&format!("{text}\n"))
+    // It is mounted, whether or not somebody wants to read so.
+    let _ = print(&format!("{text}\n"));
+    Ok(())
 }
 
 /// All that is wrong with the settings and the address.
@@ -112,7 +114,7 @@ fn serve(settings: Settings, ready: Ready) -> Result<(), Failure> {
 fn clear_dead_mount(settings: &Settings) -> Result<(), String> {
     let path = &settings.mountpoint;
     if mountpoint::mounted_on(path).is_some_and(|mounted| mounted.is_ours())
-        && client::ask(&socket_path(&settings.runtime_dir, path), Request::Info).is_err()
+        && !client::is_held(&socket_path(&settings.runtime_dir, path))
         && !answers(path)
     {
         tracing::warn!("{}: a mount whose daemon is gone is taken away", path.display());
@@ -121,7 +123,8 @@ fn clear_dead_mount(settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether somebody serves the mount: a dead one refuses with ENOTCONN at once.
+/// Whether somebody serves the mount: a dead one refuses with ENOTCONN at once. Only for mounts whose socket nobody holds: a daemon that is
+/// there and does not answer would hang us.
 fn answers(path: &Path) -> bool {
     !matches!(rustix::fs::statfs(path), Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
 }
@@ -130,12 +133,15 @@ fn umount(args: &UmountArgs) -> Result<(), Failure> {
     let path = mountpoint::real(&args.dir)?;
     let socket = socket_path(&Machine::here().runtime_dir, &path);
     let was_ours = mountpoint::mounted_on(&path).is_some_and(|mounted| mounted.is_ours());
-    match client::unmount(&socket, args.lazy) {
+    // Asked first whether it answers at all: a daemon that is stopped says so in seconds and not in the minute an unmount may take.
+    match client::ask(&socket, Request::Info).and_then(|_| client::unmount(&socket, args.lazy)) {
         Ok(true) => Ok(()),
         Ok(false) => print(&format!("{} is unmounted; its daemon still finishes the reads in flight\n", path.display())),
         // Nobody there, or nobody who answers: what is left of the mount can still go.
         Err(error) => match mountpoint::mounted_on(&path) {
-            Some(mounted) if mounted.is_ours() && (args.lazy || !answers(&path)) => Ok(detach(&path, true)?),
+            Some(mounted) if mounted.is_ours() && (args.lazy || !client::is_held(&socket) && !answers(&path)) => Ok(detach(&path, true)?),
+            // Another user's, or its socket was cleaned away: the kernel knows whether it is busy, and the daemon sees it go.
+            Some(mounted) if mounted.is_ours() && !socket.exists() => Ok(detach(&path, false)?),
             Some(mounted) if mounted.is_ours() => {
                 Err(Failure::Failed(format!("{}: {error}; --lazy takes it out of the tree all the same", path.display())))
             }

@@ -70,6 +70,23 @@ impl Ready {
         }
     }
 
+    /// Resolves when the command is gone before its last word, and never otherwise: a Ctrl-C does not reach the session of the child.
+    /// Call it on a runtime.
+    pub async fn abandoned(&self) {
+        if let Some(Ok(parent)) = self.parent.as_ref().map(UnixStream::try_clone)
+            && let Ok(parent) = tokio::net::UnixStream::from_std(parent)
+        {
+            // The command says nothing; what can be read is its end.
+            while let Ok(()) = parent.readable().await {
+                match parent.try_read(&mut [0]) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    _ => return,
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
     /// The mount answers; `text` is printed.
     ///
     /// # Errors
@@ -177,6 +194,7 @@ pub fn signals() -> io::Result<mpsc::Receiver<Stop>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
 
     fn pair() -> (Ready, UnixStream) {
         let (child, parent) = UnixStream::pair().unwrap();
@@ -209,6 +227,16 @@ mod tests {
         let (ready, parent) = pair();
         drop(parent);
         assert_eq!(ready.ready("mounted"), Err(Abandoned));
+    }
+
+    #[tokio::test]
+    async fn a_command_that_goes_while_the_child_works_is_noticed_at_once() {
+        let (ready, parent) = pair();
+        assert_eq!(ready.abandoned().now_or_never(), None);
+        ready.progress("listing");
+        drop(parent);
+        ready.abandoned().await;
+        assert_eq!(Ready::foreground().abandoned().now_or_never(), None, "nobody to lose");
     }
 
     /// A stopped command reads nothing: the child goes on, and says its last word when it is read again.

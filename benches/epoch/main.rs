@@ -94,6 +94,7 @@ async fn main() -> Result<(), Failure> {
             continue;
         }
         show(&format!("## {name}\n\n{}\n", scene::machine()))?;
+        let others = scene::Others::since_now();
         match one {
             Part::Cold => cold::run(&options).await?,
             Part::Retain => retain::run(&options).await?,
@@ -102,6 +103,7 @@ async fn main() -> Result<(), Failure> {
             Part::Wrong => wrong::run(&options).await?,
             Part::Peers | Part::All => peers::run(&options).await?,
         }
+        show(&format!("Meanwhile other programs took {:.0} % of the cores.\n", others.share() * 100.0))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! least possible, and whether it was the cache: every access must be an open with passthrough or one answered by READs.
 //!
 //! capacity − window = c of the dataset is what the theory speaks of (all in bytes as the cache charges them). The window follows from
-//! measurements: runs of one epoch find it, the run shown then gets c of the dataset more than that.
+//! measurements: runs as long as the one shown find it, which then gets c of the dataset more than that.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
         let room = share(scene.charged, c);
         let mut window = scene.charged / 16;
         for _ in 0..LEARNING_RUNS {
-            let learned = epochs(options, &scene, delay_ms, room + window, 1).await?;
+            let learned = epochs(options, &scene, delay_ms, room + window, EPOCHS).await?;
             window = number(&learned.stats, "/prefetch/window_bytes");
         }
         say(&format!("retain, c = {c}: {EPOCHS} epochs"));

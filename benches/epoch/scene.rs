@@ -56,11 +56,50 @@ pub(crate) fn places(order: &str, files: u32, epoch: u64, first: usize) -> Resul
     Ok(places.into())
 }
 
-/// Cores, kernel and load, for the caption: figures of a busy machine are not figures.
+/// Cores and kernel, for the caption.
 pub(crate) fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let (kernel, load) = (read("/proc/sys/kernel/osrelease"), read("/proc/loadavg"));
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel: Vec<&str> = kernel.trim().split(['.', '-']).take(2).collect();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{cores} cores, Linux {}, load before the run {}.", kernel.join("."), load.split(' ').next().unwrap_or_default())
+    format!("{cores} cores, Linux {}.", kernel.join("."))
+}
+
+/// How much of the cores goes to programs that are not part of the measurement: figures of a busy machine are not figures.
+#[derive(Debug)]
+pub(crate) struct Others {
+    busy: u64,
+    all: u64,
+    own: u64,
+}
+
+impl Others {
+    pub(crate) fn since_now() -> Self {
+        let (busy, all) = busy_and_all();
+        Self { busy, all, own: own() }
+    }
+
+    /// Share of the cores' time; call it when all children have ended.
+    #[expect(clippy::cast_precision_loss, reason = "ticks are far below 2^52")]
+    pub(crate) fn share(&self) -> f64 {
+        let now = Self::since_now();
+        let foreign = (now.busy - self.busy).saturating_sub(now.own - self.own);
+        foreign as f64 / (now.all - self.all).max(1) as f64
+    }
+}
+
+/// Ticks of all cores since boot: at work, and altogether (proc_stat(5)).
+fn busy_and_all() -> (u64, u64) {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    // user nice system idle iowait irq softirq steal
+    let ticks: Vec<u64> =
+        text.lines().next().unwrap_or_default().split_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
+    let (all, idle) = (ticks.iter().sum::<u64>(), ticks.iter().skip(3).take(2).sum::<u64>());
+    (all - idle, all)
+}
+
+/// Ticks of this process and of all children that have ended (fields 14 to 17 of proc_pid_stat(5)).
+fn own() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
 }

@@ -93,6 +93,9 @@ pub(crate) fn translate(args: impl IntoIterator<Item = String>) -> Result<Call, 
     if fake {
         return Ok(Call::Nothing);
     }
+    if options.iter().any(|option| option == "remount") {
+        return Err(format!("cannot change a mount: unmount {dir} and mount it again"));
+    }
     let mut run = vec!["mount".to_owned()];
     run.extend(options.iter().filter(|option| is_ours(option)).map(|option| flag(option)));
     run.extend(["--".to_owned(), spec, dir]);
@@ -173,6 +176,11 @@ mod tests {
         check(&["--", "-b", "-d"], &["mount", "--", "-b", "-d"]);
         check(&["b", "/d", "-o", ",,"], &["mount", "--", "b", "/d"]);
         check(&["b", "/d", "-o", "key=a=b"], &["mount", "--key=a=b", "--", "b", "/d"]);
+    }
+
+    #[test]
+    fn a_remount_says_what_to_do_instead() {
+        assert!(run(&["b", "/d", "-o", "remount,ro"]).unwrap_err().contains("unmount /d"));
     }
 
     #[test]

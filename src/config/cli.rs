@@ -103,7 +103,7 @@ pub struct MountOptions {
     #[arg(long, value_name = "ID", help_heading = "Order")]
     pub expect_manifest: Option<String>,
 
-    /// What to do when an object changes in the store: serve-new, fail or pin [default: serve-new]
+    /// What to do when an object changes in the store: serve-new or fail [default: serve-new]
     #[arg(long, value_name = "WHAT", help_heading = "Reading")]
     pub on_change: Option<String>,
     /// Check cached files against their checksums: once, or always (which turns passthrough off) [default: once]

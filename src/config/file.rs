@@ -17,7 +17,9 @@ pub fn parse(text: &str, name: &str) -> Result<Layer, Vec<String>> {
     let mut errors = Vec::new();
     for (written, value) in &table {
         let Some(key) = keys::find(written) else {
-            errors.push(format!("{name}: there is no key {written:?}; did you mean {:?}?", keys::nearest(written)));
+            let meant = keys::nearest(written)
+                .map_or_else(|| "`belady mount --help` names them all".to_owned(), |key| format!("did you mean {key:?}?"));
+            errors.push(format!("{name}: there is no key {written:?}; {meant}"));
             continue;
         };
         match texts(key.kind, written, value) {

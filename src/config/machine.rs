@@ -33,10 +33,14 @@ fn headrooms_by(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Headroom> {
 /// The facts, as values, so that resolving is a function of its arguments.
 #[derive(Clone, Debug)]
 pub struct Machine {
+    /// MemTotal, bytes.
+    pub memory_total: u64,
     /// MemAvailable, bytes.
     pub memory_available: u64,
     /// What the tightest control group around us may still take, bytes.
     pub cgroup_headroom: Option<u64>,
+    /// The least limit of these groups, bytes.
+    pub cgroup_limit: Option<u64>,
     pub uid: u32,
     pub gid: u32,
     /// /etc/fuse.conf lets users share their mounts.
@@ -52,9 +56,13 @@ impl Machine {
     pub fn here() -> Self {
         let read = |path: &Path| fs::read_to_string(path).ok();
         let uid = rustix::process::geteuid().as_raw();
+        let memory = read(Path::new("/proc/meminfo")).and_then(|text| meminfo(&text));
+        let groups = cgroup_headrooms(&read);
         Self {
-            memory_available: read(Path::new("/proc/meminfo")).and_then(|text| meminfo(&text)).map_or(0, |machine| machine.available),
-            cgroup_headroom: cgroup_headrooms(&read).iter().map(|group| group.available).min(),
+            memory_total: memory.map_or(u64::MAX, |memory| memory.total),
+            memory_available: memory.map_or(0, |memory| memory.available),
+            cgroup_headroom: groups.iter().map(|group| group.available).min(),
+            cgroup_limit: groups.iter().map(|group| group.total).min(),
             uid,
             gid: rustix::process::getegid().as_raw(),
             user_allow_other: read(Path::new("/etc/fuse.conf"))
@@ -162,7 +170,8 @@ mod tests {
         let check = |files: &[(&str, &str)], wanted| {
             let files: HashMap<_, _> = files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
             let found = cgroup_headrooms(&|path| files.get(path).cloned());
-            assert_eq!(found.iter().map(|group| group.available).min(), wanted);
+            let least = |of: fn(&Headroom) -> u64| found.iter().map(of).min();
+            assert_eq!(least(|group| group.available).zip(least(|group| group.total)), wanted);
         };
         check(&[], None);
         check(
@@ -176,13 +185,13 @@ mod tests {
             ("/sys/fs/cgroup/a/memory.max", "500\n"),
             ("/sys/fs/cgroup/a/memory.current", "450\n"),
         ];
-        check(&v2, Some(50));
+        check(&v2, Some((50, 500)));
         let v1 = [
             ("/proc/self/cgroup", "4:cpu,memory:/x\n0::/\n"),
             ("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "300"),
             ("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "400"),
         ];
-        check(&v1, Some(0));
+        check(&v1, Some((0, 300)));
         let mut unlimited = v1;
         unlimited[1].1 = "9223372036854771712\n";
         check(&unlimited, None);
@@ -222,7 +231,7 @@ mod tests {
     #[test]
     fn this_machine_has_memory_and_a_disk() {
         let machine = Machine::here();
-        assert!(machine.memory_available > 0);
+        assert!(machine.memory_available > 0 && machine.memory_total < u64::MAX);
         assert!(headrooms().iter().all(|place| place.available <= place.total) && !headrooms().is_empty());
         let (free, total) = (machine.disk)(Path::new("/does/not/exist/yet")).unwrap();
         assert!(total > 0 && free <= total);

@@ -78,7 +78,10 @@ pub fn default_of(key: &str, machine: &Machine) -> String {
 
 fn default_memory(machine: &Machine) -> u64 {
     let of_cgroup = machine.cgroup_headroom.map_or(u64::MAX, |headroom| headroom / MEMORY_SHARE_OF_CGROUP);
-    (machine.memory_available / MEMORY_SHARE_OF_AVAILABLE).min(of_cgroup).max(MEMORY_LEAST)
+    // What a container uses counts its page cache, which gives way: headroom may be near nothing without need, and the floor holds. But a
+    // floor above the container's limit would end in its death.
+    let floor = machine.cgroup_limit.map_or(MEMORY_LEAST, |limit| MEMORY_LEAST.min(limit / MEMORY_SHARE_OF_CGROUP));
+    (machine.memory_available / MEMORY_SHARE_OF_AVAILABLE).min(of_cgroup).max(floor)
 }
 
 /// What fits on the disk under `path`, in whole MiB.

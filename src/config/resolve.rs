@@ -11,7 +11,8 @@ use super::cli::MountArgs;
 use super::keys::{KEYS, Kind, Layer};
 use super::machine::Machine;
 use super::{Orders, Settings, StoreSettings, TierSettings, default_disk, default_of, file, mountpoint, values};
-use crate::types::ByteSize;
+use crate::order::spec::OrderSpec;
+use crate::types::{ByteSize, SampleRule};
 
 /// Name of the tier of `--cache-dir`.
 const DISK_TIER: &str = "disk";
@@ -33,6 +34,17 @@ pub enum Origin {
     Environment(String),
     File(PathBuf),
     Default,
+}
+
+impl Origin {
+    /// How a user finds the value of `key` again.
+    fn place(&self, key: &str) -> String {
+        match self {
+            Self::Flag | Self::Default => format!("--{}", key.replace('_', "-")),
+            Self::Environment(variable) => variable.clone(),
+            Self::File(path) => format!("{key} in {}", path.display()),
+        }
+    }
 }
 
 impl fmt::Display for Origin {
@@ -73,10 +85,10 @@ impl Layers {
                 layers.push((Origin::Environment(name), Layer::from([(key.name, vec![value])])));
             }
         }
-        let path = args.config.clone().or_else(|| env("BELADY_CONFIG").map(PathBuf::from));
-        if let Some(path) = path {
+        let said = args.config.clone().map(|path| ("--config", path));
+        if let Some((place, path)) = said.or_else(|| env("BELADY_CONFIG").map(|path| ("BELADY_CONFIG", path.into()))) {
             let name = path.display().to_string();
-            let text = fs::read_to_string(&path).map_err(|error| vec![format!("--config {name}: {error}")])?;
+            let text = fs::read_to_string(&path).map_err(|error| vec![format!("{place} {name}: {error}")])?;
             layers.push((Origin::File(path), file::parse(&text, &name)?));
         }
         for (key, names) in AWS_VARIABLES {
@@ -113,11 +125,7 @@ impl Resolver<'_> {
     fn texts(&mut self, name: &'static str) -> (Vec<String>, String) {
         let key = super::keys::find(name).expect("only names of KEYS are asked for");
         let (values, origin) = self.layers.find(name).unwrap_or_else(|| (vec![default_of(name, self.machine)], Origin::Default));
-        let place = match &origin {
-            Origin::Flag | Origin::Default => format!("--{}", name.replace('_', "-")),
-            Origin::Environment(variable) => variable.clone(),
-            Origin::File(path) => format!("{} in {}", name, path.display()),
-        };
+        let place = origin.place(name);
         self.effective.push(Effective { name, kind: key.kind, values: values.clone(), origin });
         (values, place)
     }
@@ -162,8 +170,11 @@ pub fn resolve(url: &str, dir: &Path, layers: Layers, machine: &Machine) -> Resu
         dir.to_owned()
     });
     let store = store(&mut r);
-    let memory = r.value("memory", |text| if text == "auto" { values::size(&default_of("memory", machine)) } else { values::size(text) });
-    let tiers = tiers(&mut r, &mountpoint);
+    let memory = r.value("memory", |text| match text {
+        "auto" => values::size(&default_of("memory", machine)),
+        _ => values::size(text).and_then(|size| if size.0 > machine.memory_total { Err(too_much(text, machine)) } else { Ok(size) }),
+    });
+    let tiers = tiers(&mut r, url, &mountpoint);
     let orders = orders(&mut r);
     let mut settings = Settings {
         url: url.to_owned(),
@@ -202,6 +213,16 @@ pub fn resolve(url: &str, dir: &Path, layers: Layers, machine: &Machine) -> Resu
     if r.errors.is_empty() { Ok(settings) } else { Err(r.errors) }
 }
 
+fn too_much(size: &str, machine: &Machine) -> String {
+    format!("{size:?} is more than the {} of this machine: leave memory for the programs that read", ByteSize(machine.memory_total))
+}
+
+/// The directory of a `file://` address, whatever else is wrong with it.
+fn source_directory(url: &str) -> Option<&Path> {
+    let (scheme, path) = url.split_at_checked("file://".len())?;
+    scheme.eq_ignore_ascii_case("file://").then(|| Path::new(path))
+}
+
 fn store(r: &mut Resolver<'_>) -> StoreSettings {
     let plain = |text: &str| Ok(text.to_owned());
     let store = StoreSettings {
@@ -226,7 +247,7 @@ fn store(r: &mut Resolver<'_>) -> StoreSettings {
     store
 }
 
-fn tiers(r: &mut Resolver<'_>, mountpoint: &Path) -> Vec<TierSettings> {
+fn tiers(r: &mut Resolver<'_>, url: &str, mountpoint: &Path) -> Vec<TierSettings> {
     let cache_dir = r.optional("cache_dir", values::path);
     let disk = r.value("disk", |text| if text == "auto" { Ok(None) } else { values::size(text).map(Some) });
     let mut tiers: Vec<TierSettings> = Vec::new();
@@ -263,7 +284,16 @@ fn tiers(r: &mut Resolver<'_>, mountpoint: &Path) -> Vec<TierSettings> {
                 mountpoint.display()
             ));
         }
+        if let Some(source) = source_directory(url).filter(|source| mountpoint::within(&tier.path, source)) {
+            r.errors.push(format!(
+                "the cache directory {} lies in the directory {} to be mounted, which would show it: choose a cache directory elsewhere",
+                tier.path.display(),
+                source.display()
+            ));
+        }
     }
+    // Zero is «off»; but a disk that is full now may hold what an earlier run left.
+    tiers.retain(|tier| tier.capacity.0 > 0 || tier.automatic);
     tiers
 }
 
@@ -272,15 +302,23 @@ fn orders(r: &mut Resolver<'_>) -> Orders {
     enum Said {
         Auto,
         None,
-        Spec(Box<crate::order::spec::OrderSpec>),
+        Spec(Box<OrderSpec>),
     }
     let said = r.list("order", |text| match text {
         "auto" => Ok(Said::Auto),
         "none" => Ok(Said::None),
-        _ => text.parse().map(|spec| Said::Spec(Box::new(spec))).map_err(|error: crate::order::spec::SpecError| {
-            // The place is named already.
-            error.to_string().trim_start_matches("order: ").to_owned()
-        }),
+        _ => text
+            .parse::<OrderSpec>()
+            .map_err(|error| {
+                // The place is named already.
+                error.to_string().trim_start_matches("order: ").to_owned()
+            })
+            .and_then(|mut spec| {
+                if let SampleRule::List(list) = &mut spec.files {
+                    *list = values::path(&list.to_string_lossy())?;
+                }
+                Ok(Said::Spec(Box::new(spec)))
+            }),
     });
     let alone = said.len() > 1 && said.iter().any(|said| !matches!(said, Said::Spec(_)));
     if alone {
@@ -294,6 +332,7 @@ fn orders(r: &mut Resolver<'_>) -> Orders {
             Said::Spec(spec) => specs.push(*spec),
         }
     }
+    crate::order::spec::make_ids_distinct(&mut specs);
     if specs.is_empty() { Orders::Auto } else { Orders::Declared(specs) }
 }
 
@@ -305,11 +344,15 @@ fn orders(r: &mut Resolver<'_>) -> Orders {
 pub fn check_files(settings: &Settings) -> Vec<String> {
     let store = &settings.store;
     let mut errors = Vec::new();
-    for (name, path) in [("credentials-file", &store.credentials_file), ("env-file", &store.env_file), ("ca-bundle", &store.ca_bundle)] {
+    let place = |key: &str| {
+        let said = settings.effective.iter().find(|effective| effective.name == key);
+        said.map_or(&Origin::Default, |effective| &effective.origin).place(key)
+    };
+    for (key, path) in [("credentials_file", &store.credentials_file), ("env_file", &store.env_file), ("ca_bundle", &store.ca_bundle)] {
         if let Some(path) = path
             && let Err(error) = fs::File::open(path)
         {
-            errors.push(format!("--{name} {}: {error}", path.display()));
+            errors.push(format!("{} {}: {error}", place(key), path.display()));
         }
     }
     for tier in &settings.tiers {
@@ -318,14 +361,14 @@ pub fn check_files(settings: &Settings) -> Vec<String> {
             fs::File::create(&probe).and_then(|_| fs::remove_file(&probe))
         });
         if let Err(error) = writable {
-            errors
-                .push(format!("--cache-dir {}: cannot be written ({error}): choose a directory this user may write", tier.path.display()));
+            let place = place(if tier.name == DISK_TIER { "cache_dir" } else { "tier" });
+            errors.push(format!("{place} {}: cannot be written ({error}): choose a directory this user may write", tier.path.display()));
         }
     }
     if let Some(path) = &settings.log_file
         && let Err(error) = fs::OpenOptions::new().append(true).create(true).open(path)
     {
-        errors.push(format!("--log-file {}: cannot be written ({error})", path.display()));
+        errors.push(format!("{} {}: cannot be written ({error})", place("log_file"), path.display()));
     }
     errors
 }

@@ -7,8 +7,10 @@ use std::collections::HashMap;
 
 fn machine() -> Machine {
     Machine {
+        memory_total: 200 << 30,
         memory_available: 100 << 30,
         cgroup_headroom: None,
+        cgroup_limit: None,
         uid: 0,
         gid: 0,
         user_allow_other: false,
@@ -59,6 +61,11 @@ fn memory_default_respects_the_container_and_has_a_floor() {
     assert_eq!(memory(100 << 30, Some(1000 << 30)), ByteSize(10 << 30));
     assert_eq!(memory(1 << 30, None), ByteSize(256 << 20));
     assert_eq!(memory(100 << 30, Some(0)), ByteSize(256 << 20));
+    // 256 MiB in a container of 100 MiB got the daemon killed.
+    let small = Machine { cgroup_headroom: Some(90 << 20), cgroup_limit: Some(100 << 20), ..machine() };
+    assert_eq!(resolved_on(&[], &[], &small).unwrap().memory, ByteSize(25 << 20));
+    let used = Machine { cgroup_headroom: Some(0), cgroup_limit: Some(4 << 30), ..machine() };
+    assert_eq!(resolved_on(&[], &[], &used).unwrap().memory, ByteSize(256 << 20), "used by the page cache, as it should be");
 }
 
 #[test]
@@ -136,6 +143,39 @@ fn relative_paths_are_made_absolute() {
     let here = std::env::current_dir().unwrap();
     assert_eq!(s.tiers[0].path, here.join("rel ative"));
     assert_eq!((s.log_file, s.store.env_file), (Some(here.join("l")), Some(here.join("e"))));
+    // The daemon's directory is `/`: there the list of an order would be another file.
+    let Orders::Declared(specs) = resolved(&["--order", "list:l", "--order", "sequential:files=list:../l"]).orders else { panic!() };
+    assert_eq!(specs[0].files, SampleRule::List(here.join("l")));
+    assert_eq!(specs[1].files, SampleRule::List(here.join("../l")));
+}
+
+#[test]
+fn orders_alike_have_names_of_their_own() {
+    let Orders::Declared(specs) = resolved(&["--order", "sequential+sequential:files=sorted"]).orders else { panic!() };
+    assert_eq!(specs.iter().map(|spec| spec.id.as_str()).collect::<Vec<_>>(), ["sequential", "sequential-2"]);
+}
+
+#[test]
+fn zero_is_no_tier_and_what_the_machine_has_not_is_refused() {
+    assert!(resolved(&["--cache-dir", "/c", "--disk", "0", "--tier", "a:/a:0"]).tiers.is_empty());
+    let full = Machine { disk: |_| Ok((0, 1000 << 30)), ..machine() };
+    assert_eq!(resolved_on(&["--cache-dir", "/c"], &[], &full).unwrap().tiers.len(), 1, "a full disk may hold an earlier run's files");
+    assert!(errors(&["--memory", "201GiB"])[0].contains("more than the 200GiB of this machine"));
+    assert_eq!(resolved(&["--memory", "200GiB"]).memory, ByteSize(200 << 30));
+}
+
+/// The listing would show the cached copies as data, and the cache would write into the dataset.
+#[test]
+fn the_cache_is_not_in_the_source() {
+    let refused = |url: &str, dir: &str| {
+        let layers = Layers(vec![(Origin::Flag, Layer::from([("cache_dir", vec![dir.to_owned()]), ("disk", vec!["1GiB".to_owned()])]))]);
+        resolve(url, Path::new("/mnt"), layers, &machine()).err().is_some_and(|errors| errors[0].contains("to be mounted"))
+    };
+    for dir in ["/data", "/data/cache", "/data/../data/x"] {
+        assert!(refused("file:///data", dir), "{dir}");
+        assert!(refused("FILE:///data/", dir), "{dir}");
+    }
+    assert!(!refused("file:///data", "/data2") && !refused("file:///data/set", "/data/cache") && !refused("s3://data", "/data"));
 }
 
 #[test]
@@ -216,6 +256,10 @@ fn files_that_cannot_be_used_are_named() {
     let told = check_files(&s);
     assert_eq!(told.len(), 3, "{told:?}");
     assert!(told[0].starts_with("--env-file /no/such: ") && told[1].contains("cannot be written"), "{told:?}");
+    let s = resolved_on(&[], &[("AWS_CA_BUNDLE", "/no/such"), ("BELADY_LOG_FILE", "/no/such/log")], &machine()).unwrap();
+    let told = check_files(&s);
+    assert!(told[0].starts_with("AWS_CA_BUNDLE /no/such: ") && told[1].starts_with("BELADY_LOG_FILE /no/such/log: "), "{told:?}");
+    assert!(resolved_on(&[], &[("BELADY_CONFIG", "/no/such")], &machine()).unwrap_err()[0].starts_with("BELADY_CONFIG /no/such: "));
     let made = dir.path().join("a/b");
     assert!(check_files(&resolved(&["--cache-dir", made.to_str().unwrap(), "--disk", "1GiB"])).is_empty());
     assert!(made.is_dir() && fs::read_dir(&made).unwrap().next().is_none(), "made, and left empty");

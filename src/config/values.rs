@@ -47,9 +47,12 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A user or group.
+/// A user or group. The largest number means «nobody asked» to chown(2) and is no owner.
 pub(super) fn id(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("{text:?} is not a number: write the numeric id (`id -u`, `id -g`)"))
+    match text.parse() {
+        Ok(id) if id != u32::MAX => Ok(id),
+        _ => Err(format!("{text:?} is not a number of a user or group: write the numeric id (`id -u`, `id -g`)")),
+    }
 }
 
 /// Permission bits.
@@ -154,31 +157,59 @@ pub(super) fn tier(text: &str) -> Result<(String, PathBuf, ByteSize), String> {
     Ok((name.to_owned(), path(path_text)?, size(size_text)?))
 }
 
-/// The parts of a list value: joined by `+`, or repeated. A part that does not parse is tried together with the next one, so that a path may
-/// contain a `+`. A comma is refused where it is clearly meant as a separator, because mount(8) would split there.
+/// The parts of a list value: joined by `+`, or repeated. A `+` may also stand within a part (a path, `rank=0+2`): the shortest parts are
+/// taken that leave a rest of parts. A comma is refused where it is clearly meant as a separator, because mount(8) would split there.
 pub(super) fn list<T>(values: &[String], parse: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, Vec<String>> {
     let (mut parsed, mut errors) = (Vec::new(), Vec::new());
     for value in values.iter().filter(|value| !value.is_empty()) {
-        let mut rest = value.as_str();
-        while !rest.is_empty() {
-            let ends = rest.match_indices('+').map(|(at, _)| at).chain([rest.len()]);
-            match ends.into_iter().find_map(|end| parse(&rest[..end]).ok().map(|part| (part, end))) {
-                Some((part, end)) => {
-                    parsed.push(part);
-                    rest = rest[end..].strip_prefix('+').unwrap_or("");
-                }
-                None => {
-                    // The text of the first part: the longer ones only repeat it.
-                    let end = rest.find('+').unwrap_or(rest.len());
-                    let reason = parse(&rest[..end]).err().or_else(|| parse(rest).err()).unwrap_or_default();
-                    let hint = if rest[..end].contains(',') { " (several are joined by +, or the option is repeated)" } else { "" };
-                    errors.push(reason + hint);
-                    rest = rest[end..].strip_prefix('+').unwrap_or("");
-                }
-            }
+        match parts(value, &parse) {
+            Some(parts) => parsed.extend(parts),
+            None => errors.extend(reasons(value, &parse)),
         }
     }
     if errors.is_empty() { Ok(parsed) } else { Err(errors) }
+}
+
+/// Where a part may end: before each `+`, and at the end.
+fn ends(text: &str) -> impl Iterator<Item = usize> + '_ {
+    text.match_indices('+').map(|(at, _)| at).chain([text.len()])
+}
+
+/// `text` as a whole number of parts, the first as short as that allows. From the back, so that each cut is tried once.
+fn parts<T>(text: &str, parse: &impl Fn(&str) -> Result<T, String>) -> Option<Vec<T>> {
+    let starts: Vec<usize> = [0].into_iter().chain(text.match_indices('+').map(|(at, _)| at + 1)).collect();
+    // For each start from which the rest is made of parts: where its first part ends.
+    let mut first_end = vec![None; text.len() + 1];
+    for &start in starts.iter().rev() {
+        let goes_on = |end: &usize| *end == text.len() || end + 1 == text.len() || first_end[end + 1].is_some();
+        let end = ends(&text[start..]).map(|end| start + end).find(|end| goes_on(end) && parse(&text[start..*end]).is_ok());
+        first_end[start] = end;
+    }
+    let (mut parts, mut start) = (Vec::new(), 0);
+    while start < text.len() {
+        let end = first_end[start]?;
+        parts.push(parse(&text[start..end]).ok()?);
+        start = end + 1;
+    }
+    Some(parts)
+}
+
+/// What is wrong with a text that is no list: one reason for each part that no reading makes good.
+fn reasons<T>(text: &str, parse: &impl Fn(&str) -> Result<T, String>) -> Vec<String> {
+    let (mut reasons, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let good = ends(rest).find(|end| parse(&rest[..*end]).is_ok());
+        let end = good.unwrap_or_else(|| {
+            // The text of the first part: the longer ones only repeat it.
+            let end = rest.find('+').unwrap_or(rest.len());
+            let reason = parse(&rest[..end]).err().or_else(|| parse(rest).err()).unwrap_or_default();
+            let hint = if rest[..end].contains(',') { " (several are joined by +, or the option is repeated)" } else { "" };
+            reasons.push(reason + hint);
+            end
+        });
+        rest = rest[end..].strip_prefix('+').unwrap_or("");
+    }
+    reasons
 }
 
 #[cfg(test)]
@@ -243,6 +274,28 @@ mod tests {
         for bad in ["a", "a:/x", "A:/x:1", ":/x:1", "a::1", "a:/x:big"] {
             assert!(list(&[bad.to_owned()], tier).is_err(), "{bad}");
         }
+    }
+
+    /// `rank=0` is an order by itself, but then `2` would have to be one.
+    #[test]
+    fn a_plus_within_an_order_does_not_end_it() {
+        let order = |text: &str| text.parse::<crate::order::spec::OrderSpec>().map_err(|error| error.to_string());
+        let ranks = |text: &str| {
+            let orders = list(&[text.to_owned()], order).unwrap_or_else(|errors| panic!("{text}: {errors:?}"));
+            orders.iter().map(|order| format!("{}:{}", order.kind, order.ranks_text())).collect::<Vec<_>>()
+        };
+        assert_eq!(ranks("torch-distributed:world=8:rank=0+2+5"), ["torch-distributed:0+2+5".to_owned()]);
+        assert_eq!(
+            ranks("torch-distributed:world=8:rank=0+2+sequential+torch-distributed:world=2:rank=1+"),
+            ["torch-distributed:0+2", "sequential:0", "torch-distributed:1"]
+        );
+        let errors = list(&["torch-distributed:world=8:rank=0+wrong+sequential".to_owned()], order).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].contains("\"wrong\""), "{errors:?}");
+    }
+
+    #[test]
+    fn the_number_that_is_no_user_is_refused() {
+        check(id, &[("0", 0), ("65534", 65_534)], &["4294967295", "-1", "root", ""]);
     }
 
     #[test]

@@ -37,6 +37,13 @@ pub fn unmount(socket: &Path, lazy: bool) -> Result<bool, String> {
     Ok(!matches!(reader.read(&mut [0]), Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)))
 }
 
+/// Whether a daemon holds the socket, even one that is stopped and answers nothing: then its mount must not be touched, it would hang the
+/// caller, too.
+#[must_use]
+pub fn is_held(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
 /// A daemon behind a socket, or what is left of one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
@@ -66,12 +73,15 @@ fn key(found: &Found) -> &Path {
 }
 
 fn probe(socket: PathBuf) -> Option<Found> {
-    if let Err(error) = UnixStream::connect(&socket)
-        && error.kind() == io::ErrorKind::ConnectionRefused
-    {
+    match UnixStream::connect(&socket).map_err(|error| error.kind()) {
         // Only a daemon that died leaves a socket nobody listens on.
-        let _ = fs::remove_file(&socket);
-        return None;
+        Err(io::ErrorKind::ConnectionRefused) => {
+            let _ = fs::remove_file(&socket);
+            return None;
+        }
+        // It was there when the directory was read, and its mount has ended since.
+        Err(io::ErrorKind::NotFound) => return None,
+        _ => {}
     }
     Some(match ask(&socket, Request::Info) {
         Ok(Answer::Info(info)) => Found::Running(info),
@@ -90,8 +100,8 @@ fn exchange(socket: &Path, request: Request) -> Result<(Answer, BufReader<UnixSt
         _ => format!("the belady at {shown}: {error}"),
     };
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
-    // Unmounting answers only when the mount is out of the tree; the others at once.
-    let patience = if matches!(request, Request::Unmount { .. }) { PATIENCE_FOR_THE_END } else { PATIENCE };
+    // Unmounting may wait for the kernel and a helper; the others, and taking a mount out of the tree, answer at once.
+    let patience = if matches!(request, Request::Unmount { lazy: false }) { PATIENCE_FOR_THE_END } else { PATIENCE };
     stream.set_read_timeout(Some(patience)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(failed)?;
     let mut line = serde_json::to_vec(&request).expect("a request has no part that refuses to serialize");
     line.push(b'\n');

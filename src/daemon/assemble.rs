@@ -1,6 +1,7 @@
 //! Settings → parts, one function each.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -104,6 +105,12 @@ pub(super) async fn manifest(
         tracing::warn!("{note}");
         stats.note(note);
     }
+    if manifest.len() == 0 {
+        // no error: an empty bucket may be mounted; but a prefix with a typo looks the same
+        let note = format!("nothing is below {}: check the prefix, or mount again when it is filled", settings.url);
+        tracing::warn!("{note}");
+        stats.note(note);
+    }
     manifest.id().clone_into(&mut stats.manifest_id.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     if let Some(expected) = settings.expect_manifest.as_deref().filter(|expected| *expected != manifest.id()) {
         return Err(format!(
@@ -129,7 +136,7 @@ pub(super) fn orders(settings: &Settings, manifest: &Manifest) -> Result<Vec<Ord
         };
         let files = samples(manifest, &spec.root, &spec.files, list.as_deref()).map_err(|error| format!("--order {}: {error}", spec.id))?;
         let count = u32::try_from(files.len()).map_err(|_| format!("--order {}: more than 2^32 samples", spec.id))?;
-        let sampler = spec.sampler(count).map_err(|error| format!("--order {}: {error}", spec.id))?;
+        let sampler = spec.sampler(count).map_err(|error| format!("--order: {error}"))?;
         orders.push(Order { spec: spec.clone(), sampler, samples: Arc::<[FileIndex]>::from(files) });
     }
     Ok(orders)
@@ -209,7 +216,7 @@ pub(super) fn mount_config(settings: &Settings) -> Result<MountConfig, String> {
 }
 
 /// The line a user sees when the mount answers: what is in force.
-pub(super) fn summary(settings: &Settings, stats: &Stats) -> String {
+pub(super) fn summary(settings: &Settings, stats: &Stats, listening: Option<SocketAddr>) -> String {
     let size = |tier: &TierCounters| ByteSize(tier.capacity_bytes.get());
     let place = |tier: &TierCounters| if tier.path.is_empty() { String::new() } else { format!(" at {}", tier.path) };
     let mut tiers: Vec<String> = stats.tiers.iter().map(|tier| format!("{} {}{}", tier.name, size(tier), place(tier))).collect();
@@ -221,8 +228,11 @@ pub(super) fn summary(settings: &Settings, stats: &Stats) -> String {
         Orders::Auto | Orders::None => "none declared".to_owned(),
     };
     let more = if settings.tiers.is_empty() { "; --cache-dir adds a disk tier that survives restarts" } else { "" };
+    // the port is news where 0 was asked for
+    let nothing = if stats.namespace.objects.get() == 0 { " (nothing is there: check the prefix)" } else { "" };
+    let metrics = listening.map(|address| format!("; http://{address}/metrics")).unwrap_or_default();
     format!(
-        "{} on {}: {} files, {}; {}; order {order}{more}",
+        "{} on {}: {} files, {}{nothing}; {}; order {order}{metrics}{more}",
         settings.url,
         settings.mountpoint.display(),
         stats.namespace.objects.get(),

@@ -20,7 +20,7 @@ use crate::daemonize::{Ready, Stop};
 use crate::fetch::{Door, DoorConfig};
 use crate::fs::control::{ControlFile, ControlFiles};
 use crate::fs::{BeladyFs, FsConfig};
-use crate::fuse::{self, Mounted, Unmount};
+use crate::fuse::{self, MountError, Mounted, Unmount};
 use crate::prefetch;
 use crate::stats::snapshot::Snapshot;
 use crate::stats::{Stats, serve, text};
@@ -61,6 +61,7 @@ pub async fn run_watching(settings: Settings, ready: Ready, mut stop: mpsc::Rece
     let started = tokio::select! {
         started = start(&settings, &ready, watch) => started,
         _ = stop.recv() => Err("interrupted before the mount answered".to_owned()),
+        () = ready.abandoned() => Err("the command was interrupted before the mount answered".to_owned()),
     };
     let (running, control) = match started {
         Ok(started) => started,
@@ -71,9 +72,11 @@ pub async fn run_watching(settings: Settings, ready: Ready, mut stop: mpsc::Rece
     };
     let (ask_unmount, mut unmount_asked) = mpsc::channel(1);
     let mut tasks = vec![tokio::spawn(control.serve(handler(&settings, &running, ask_unmount), ended(running.stopping.subscribe())))];
+    let mut listening = None;
     if let Some(address) = settings.listen {
         match serve::bind(address).await {
             Ok(listener) => {
+                listening = listener.local_addr().ok();
                 let source = snapshots(&running);
                 tasks.push(tokio::spawn(serve::serve(listener, source, ended(running.stopping.subscribe()))));
             }
@@ -84,7 +87,7 @@ pub async fn run_watching(settings: Settings, ready: Ready, mut stop: mpsc::Rece
             }
         }
     }
-    if ready.ready(&assemble::summary(&settings, &running.stats)).is_err() {
+    if ready.ready(&assemble::summary(&settings, &running.stats, listening)).is_err() {
         drain(running, tasks, Unmount::Lazy).await;
         return Ok(());
     }
@@ -153,7 +156,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
         tokio::spawn(pressure::run(parts, stop.clone()))
     });
     let prefetch = with_plan.then(|| {
-        let (objects, inodes, invalidator) = (Arc::clone(&fs), Arc::clone(&manifest), mounted.invalidator());
+        let (objects, inodes, invalidator) = (Arc::clone(&fs), Arc::clone(&fs), mounted.invalidator());
         let parts = prefetch::Parts {
             manifest,
             door,
@@ -162,7 +165,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
             scanned,
             memory_limit,
             object: Arc::new(move |file: FileIndex| objects.object(file)),
-            invalidate: Arc::new(move |file: FileIndex| drop_pages(&invalidator, inodes.ino(crate::dataset::Node::File(file)))),
+            invalidate: Arc::new(move |file: FileIndex| drop_pages(&invalidator, inodes.ino(file))),
         };
         tokio::spawn(prefetch::run(parts, reads, landings, stop))
     });
@@ -182,6 +185,8 @@ async fn drain(running: Running, tasks: Vec<tokio::task::JoinHandle<()>>, how: U
     let unmount = Arc::clone(&mounted);
     if !mounted.has_ended() {
         match tokio::task::spawn_blocking(move || unmount.unmount(how)).await {
+            // somebody was faster
+            Ok(Err(MountError::NotMounted(_))) => {}
             Ok(Err(error)) if !mounted.has_ended() => tracing::warn!(%error, "unmounting"),
             _ => {}
         }

@@ -10,6 +10,10 @@ use crate::fetch::concurrency::Concurrency;
 use crate::fetch::queue::{Priority, Queue};
 use crate::stats::Stats;
 
+/// Bytes of requests on their way at once: 256 of a mebibyte, or sixteen of the largest whole objects. What is bound for a disk lies in memory until
+/// it is complete, so this is memory beside the tiers.
+const IN_FLIGHT_BYTES_MAX: u64 = 256 << 20;
+
 /// Names a job before it waits, so that it can be promoted while it does.
 pub type Ticket = u64;
 
@@ -34,7 +38,7 @@ impl Gate {
     #[must_use]
     pub fn new(most: usize, stats: Arc<Stats>) -> Arc<Self> {
         let concurrency = Concurrency::new(most);
-        let queue = Queue::new(concurrency.limit());
+        let queue = Queue::new(concurrency.limit(), IN_FLIGHT_BYTES_MAX);
         let inner = Inner { queue, concurrency, waiters: HashMap::new(), next: 0 };
         Arc::new(Self { inner: Mutex::new(inner), began: Instant::now(), stats })
     }
@@ -51,12 +55,12 @@ impl Gate {
         inner.next
     }
 
-    /// Waits for a place. Cancel-safe: a dropped waiter leaves its place to the next.
-    pub async fn enter(self: &Arc<Self>, ticket: Ticket, priority: Priority) -> Permit {
+    /// Waits for a place for a request of so many bytes. Cancel-safe: a dropped waiter leaves its place to the next.
+    pub async fn enter(self: &Arc<Self>, ticket: Ticket, bytes: u64, priority: Priority) -> Permit {
         let (tell, told) = oneshot::channel();
         {
             let mut inner = self.lock();
-            inner.queue.push(ticket, priority);
+            inner.queue.push(ticket, bytes, priority);
             inner.waiters.insert(ticket, tell);
         }
         self.let_in();
@@ -70,12 +74,12 @@ impl Gate {
 
     fn let_in(self: &Arc<Self>) {
         loop {
-            let waiter = {
+            let (waiter, claimed) = {
                 let mut inner = self.lock();
-                let Some(ticket) = inner.queue.start_next() else { return };
-                inner.waiters.remove(&ticket)
+                let Some((ticket, claimed)) = inner.queue.start_next() else { return };
+                (inner.waiters.remove(&ticket), claimed)
             };
-            let permit = Permit { gate: Arc::clone(self), bytes: 0, throttled: false };
+            let permit = Permit { gate: Arc::clone(self), claimed, bytes: 0, throttled: false };
             if let Some(waiter) = waiter {
                 // a waiter that is gone gives the permit back right here, and the next one gets it
                 drop(waiter.send(permit));
@@ -83,11 +87,11 @@ impl Gate {
         }
     }
 
-    fn leave(self: &Arc<Self>, bytes: u64, throttled: bool) {
+    fn leave(self: &Arc<Self>, claimed: u64, bytes: u64, throttled: bool) {
         let now = self.began.elapsed();
         let limit = {
             let mut inner = self.lock();
-            inner.queue.done();
+            inner.queue.done(claimed);
             let waiting = inner.queue.waiting() > 0;
             inner.concurrency.ended(now, bytes, waiting, throttled);
             let limit = inner.concurrency.limit();
@@ -103,6 +107,7 @@ impl Gate {
 #[derive(Debug)]
 pub struct Permit {
     gate: Arc<Gate>,
+    claimed: u64,
     bytes: u64,
     throttled: bool,
 }
@@ -121,7 +126,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.gate.leave(self.bytes, self.throttled);
+        self.gate.leave(self.claimed, self.bytes, self.throttled);
     }
 }
 
@@ -132,13 +137,13 @@ mod tests {
     #[tokio::test]
     async fn a_cancelled_waiter_loses_no_place() {
         let gate = Gate::new(1, Arc::new(Stats::default()));
-        let first = gate.enter(gate.ticket(), Priority::Ahead).await;
+        let first = gate.enter(gate.ticket(), 1, Priority::Ahead).await;
         for _ in 0..3 {
-            let waiting = gate.enter(gate.ticket(), Priority::Demand);
+            let waiting = gate.enter(gate.ticket(), 1, Priority::Demand);
             tokio::select! { biased; _ = waiting => panic!("the only place is taken"), () = std::future::ready(()) => () }
         }
         drop(first);
-        let again = gate.enter(gate.ticket(), Priority::Ahead).await;
+        let again = gate.enter(gate.ticket(), 1, Priority::Ahead).await;
         drop(again);
         assert_eq!(gate.lock().queue.running(), 0);
     }
@@ -146,7 +151,7 @@ mod tests {
     #[tokio::test]
     async fn a_promoted_job_overtakes() {
         let gate = Gate::new(1, Arc::new(Stats::default()));
-        let first = gate.enter(gate.ticket(), Priority::Ahead).await;
+        let first = gate.enter(gate.ticket(), 1, Priority::Ahead).await;
         let (a, b) = (gate.ticket(), gate.ticket());
         let order = Arc::new(Mutex::new(Vec::new()));
         let jobs: Vec<_> = [a, b]
@@ -154,7 +159,7 @@ mod tests {
             .map(|ticket| {
                 let (gate, order) = (Arc::clone(&gate), Arc::clone(&order));
                 tokio::spawn(async move {
-                    let permit = gate.enter(ticket, Priority::Ahead).await;
+                    let permit = gate.enter(ticket, 1, Priority::Ahead).await;
                     order.lock().expect("no panic").push(ticket);
                     drop(permit);
                 })

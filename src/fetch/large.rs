@@ -74,6 +74,14 @@ impl LargeObject {
         }
     }
 
+    /// A new reader: there may be room by now, or the whole object, where there was none.
+    pub(super) fn look_for_room_again(&self) {
+        let mut state = lock(&self.state);
+        if matches!(state.place, Place::Nowhere) {
+            state.place = Place::Untried;
+        }
+    }
+
     /// Finds the object in the cache or starts a partial file. Off the async threads: both may touch a disk.
     async fn settle(self: &Arc<Self>, door: &Arc<Door>) {
         if !matches!(lock(&self.state).place, Place::Untried) {
@@ -156,6 +164,18 @@ impl LargeObject {
         range: Range<u64>,
         priority: Priority,
     ) -> Result<(), FetchError> {
+        let (room, wanted, roomer) = (Arc::clone(partial), range.clone(), Arc::clone(door));
+        let reserve = move || {
+            room.reserve(wanted.clone()).or_else(|_| {
+                roomer.drop_idle_parts();
+                room.reserve(wanted)
+            })
+        };
+        // before a byte is asked for: what has no place would be fetched twice
+        if let Ok(Err(error)) = door.runtime.spawn_blocking(reserve).await {
+            self.give_up_place(&error);
+            return Ok(());
+        }
         let bytes = self.get(door, range.clone(), priority).await?;
         let (this, partial) = (Arc::clone(self), Arc::clone(partial));
         let write = move || {
@@ -165,22 +185,24 @@ impl LargeObject {
         match door.runtime.spawn_blocking(write).await {
             Ok(Ok(Some(file))) => lock(&this.state).place = Place::Whole(file),
             Ok(Ok(None)) => {}
-            Ok(Err(error)) => {
-                // no room or a broken disk: from here on straight from the store
-                tracing::debug!(%error, key = %this.object.key, "no place for blocks of a large object");
-                let mut state = lock(&this.state);
-                if matches!(state.place, Place::Partial(_)) {
-                    state.place = Place::Nowhere;
-                }
-            }
+            Ok(Err(error)) => this.give_up_place(&error),
             Err(_) => return Err(FetchError::new(ErrorKind::Io, "a cache write panicked; please report it with the log")),
         }
         Ok(())
     }
 
+    /// No room or a broken disk: straight from the store, until it is opened anew.
+    fn give_up_place(&self, error: &CacheError) {
+        tracing::debug!(%error, key = %self.object.key, "no place for blocks of a large object");
+        let mut state = lock(&self.state);
+        if matches!(state.place, Place::Partial(_)) {
+            state.place = Place::Nowhere;
+        }
+    }
+
     /// The bytes of `range`, whole, with retries.
     async fn get(&self, door: &Arc<Door>, range: Range<u64>, priority: Priority) -> Result<Bytes, FetchError> {
-        let mut permit = door.gate.enter(door.gate.ticket(), priority).await;
+        let mut permit = door.gate.enter(door.gate.ticket(), range.end - range.start, priority).await;
         let began = Instant::now();
         let wanted = usize::try_from(range.end - range.start).expect("ranges are at most a few MiB");
         let mut bytes = BytesMut::with_capacity(wanted);

@@ -202,6 +202,16 @@ impl Door {
     /// The fetch failed for good; `Changed` when the store has another version; `NoSpace` when neither a tier nor the transient budget
     /// has room: then read it by ranges ([`Self::open_large`]).
     pub async fn open(self: &Arc<Self>, object: &ObjectMeta) -> Result<Opened, FetchError> {
+        loop {
+            match self.join_or_fetch(object).await {
+                Err(Refused::GaveUpAhead) => {} // each turn waits for a flight to end, and the next one is likely ours
+                Err(Refused::Failed(error)) => return Err(error),
+                Ok(opened) => return Ok(opened),
+            }
+        }
+    }
+
+    async fn join_or_fetch(self: &Arc<Self>, object: &ObjectMeta) -> Result<Opened, Refused> {
         let id = object.version();
         let (flight, joined) = {
             let mut flights = lock(&self.flights);
@@ -220,7 +230,11 @@ impl Door {
             flight.demanded.store(true, Relaxed);
             self.gate.promote(flight.ticket);
         }
-        let (file, source) = flight.landed().await?;
+        let (file, source) = match flight.landed().await {
+            Ok(landed) => landed,
+            Err(error) if joined && flight.may_have_given_up_early(&error) => return Err(Refused::GaveUpAhead),
+            Err(error) => return Err(Refused::Failed(error)),
+        };
         let first_use = self.first_use(&id);
         let outcome = match (source, joined) {
             (Source::Cache, _) => first_use,
@@ -244,6 +258,7 @@ impl Door {
     #[must_use]
     pub fn open_large(self: &Arc<Self>, object: &ObjectMeta) -> LargeReader {
         let shared = self.larges.get_with(object.version(), || Arc::new(LargeObject::new(object)));
+        shared.look_for_room_again();
         LargeReader::new(Arc::clone(self), shared)
     }
 
@@ -284,7 +299,7 @@ impl Door {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let mut permit = self.gate.enter(self.gate.ticket(), Priority::Demand).await;
+            let mut permit = self.gate.enter(self.gate.ticket(), 0, Priority::Demand).await;
             match self.store.head(key).await {
                 Ok(meta) => return Ok(meta),
                 Err(error) => {
@@ -344,9 +359,8 @@ impl Door {
 
     /// Sleeps before the next attempt, or gives the error back.
     async fn pause(&self, error: StoreError, attempt: u32, began: Instant, patience: Patience) -> Result<(), FetchError> {
-        match error.kind {
-            ErrorKind::Throttled => self.stats.store.throttled.add(1),
-            _ => self.stats.store.errors.add(1),
+        if error.kind != ErrorKind::Throttled {
+            self.stats.store.errors.add(1); // the store counts the answers that asked for a slower pace
         }
         match retry::next_delay(error.kind, attempt, began.elapsed(), patience, retry::jitter()) {
             Some(delay) => {
@@ -369,7 +383,18 @@ impl Door {
     }
 }
 
+/// Why a reader got no file from a flight.
+enum Refused {
+    /// It was a prefetch, which has less patience than a reader, and perhaps ended before it could know of this one.
+    GaveUpAhead,
+    Failed(FetchError),
+}
+
 impl Flight {
+    fn may_have_given_up_early(&self, error: &FetchError) -> bool {
+        matches!(self.purpose, Purpose::Ahead { .. }) && (error.kind.is_transient() || error.kind == ErrorKind::NoSpace)
+    }
+
     async fn landed(&self) -> Landing {
         let mut landing = self.landing.subscribe();
         let landed = landing.wait_for(Option::is_some).await;
@@ -377,6 +402,49 @@ impl Flight {
             Ok(Some(result)) => result.clone(),
             // the flight owns the sender and lives as long as this borrow
             Ok(None) | Err(_) => Err(FetchError::new(ErrorKind::Shutdown, "the fetch was abandoned: the mount is going away")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{CacheConfig, tier_counters};
+    use crate::store::directory::DirectoryStore;
+    use crate::store::listing::list_all;
+
+    #[tokio::test]
+    async fn a_reader_that_joins_a_prefetch_as_it_gives_up_fetches_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("file"), b"here all the time").unwrap();
+        let tiers = CacheConfig { memory: Some(1 << 20), ..CacheConfig::default() };
+        let stats = Arc::new(Stats { tiers: tier_counters(&tiers), ..Stats::default() });
+        let (cache, _notes) = TieredCache::new(tiers, Arc::clone(&stats)).unwrap();
+        let store: Arc<dyn Store> = Arc::new(DirectoryStore::open(directory.path(), Arc::clone(&stats)).await.unwrap());
+        let object = list_all(&store, "", &|_| ()).await.unwrap().remove(0);
+        let config = DoorConfig { max_requests: 4, max_bandwidth: None, read_deadline: Duration::from_secs(60) };
+        let door = Door::new(store, cache, stats, Handle::current(), config, None);
+        for kind in [ErrorKind::Network, ErrorKind::NoSpace] {
+            let flight = Arc::new(Flight {
+                object: object.clone(),
+                id: object.version(),
+                ticket: door.gate.ticket(),
+                purpose: Purpose::Ahead { tier: 0 },
+                demanded: AtomicBool::new(false),
+                landing: watch::Sender::new(None),
+            });
+            lock(&door.flights).insert(flight.id.clone(), Arc::clone(&flight));
+            let reader = tokio::spawn({
+                let (door, object) = (Arc::clone(&door), object.clone());
+                async move { door.open(&object).await.map(|opened| opened.file.size()) }
+            });
+            while !flight.demanded.load(Relaxed) {
+                tokio::task::yield_now().await;
+            }
+            lock(&door.flights).remove(&flight.id);
+            flight.landing.send_replace(Some(Err(FetchError::new(kind, "after the few attempts of a prefetch"))));
+            assert_eq!(reader.await.unwrap().expect("the reader has its own patience"), object.size);
+            door.forget(&object.version());
         }
     }
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
+use super::gate::Permit;
 use super::queue::Priority;
 use super::{Door, DoorEvent, FetchError, Flight, Landing, Purpose, Source, lock};
 use crate::cache::{CacheError, CachedFile, Placement, Reservation, Writer};
@@ -58,26 +59,52 @@ async fn bring(door: &Arc<Door>, flight: &Flight) -> Landing {
     if let Some(file) = from_cache(door, flight).await {
         return Ok((file, Source::Cache));
     }
+    let (writer, permit) = fetch(door, flight, Room::Kept).await?;
+    let error = match land(door, writer, permit).await {
+        Ok(file) => return Ok((file, Source::Store)),
+        Err(error) => error,
+    };
+    if !flight.demanded.load(Relaxed) {
+        return Err(error);
+    }
+    // the tier failed when all was written: a reader must not notice
+    tracing::warn!(%error, key = %flight.object.key, "a cache tier failed: fetched again for its reader");
+    door.stats.store.bytes_extra.add(flight.object.size);
+    let (writer, permit) = fetch(door, flight, Room::Transient).await?;
+    land(door, writer, permit).await.map(|file| (file, Source::Store))
+}
+
+/// Where a flight's bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// As its purpose has it.
+    Kept,
+    /// As long as its readers hold it.
+    Transient,
+}
+
+/// All bytes of the object in a writer, with retries; a tier that fails meanwhile is replaced by the transient one, once.
+async fn fetch(door: &Arc<Door>, flight: &Flight, mut place: Room) -> Result<(Writer, Permit), FetchError> {
     let priority = if flight.demanded.load(Relaxed) { Priority::Demand } else { Priority::Ahead };
-    let mut permit = door.gate.enter(flight.ticket, priority).await;
-    let mut writer = room(door, flight)?;
+    let mut permit = door.gate.enter(flight.ticket, flight.object.size, priority).await;
+    let mut writer = if place == Room::Kept { room(door, flight)? } else { transient(door, flight)? };
     let began = Instant::now();
     let mut attempt = 0;
     while writer.written() < flight.object.size {
         attempt += 1;
-        let before = writer.written();
         let error = match receive(door, flight, &mut writer).await {
             Ok(()) => break,
-            Err(Trouble::Cache(error)) => {
-                // the tier failed under our hands: the reader must not notice
+            Err(Trouble::Cache(error)) if place == Room::Kept => {
                 tracing::warn!(%error, key = %flight.object.key, "a cache tier failed during a write");
                 door.stats.store.bytes_extra.add(writer.written());
                 writer = transient(door, flight)?;
+                place = Room::Transient;
                 continue;
             }
+            // nowhere to hold it whole: its readers read it by ranges
+            Err(Trouble::Cache(error)) => return Err(FetchError::new(ErrorKind::NoSpace, error.message)),
             Err(Trouble::Store(error)) => error,
         };
-        permit.count(writer.written() - before);
         if error.kind == ErrorKind::Throttled {
             permit.throttled();
         }
@@ -87,8 +114,7 @@ async fn bring(door: &Arc<Door>, flight: &Flight) -> Landing {
     }
     permit.count(flight.object.size);
     lock(&door.goodput).record(door.began.elapsed(), flight.object.size);
-    drop(permit); // the place at the store is free, the rest is ours
-    land(door, flight, writer).await
+    Ok((writer, permit))
 }
 
 /// A disk tier may have it: look there first, off the async threads.
@@ -184,28 +210,16 @@ fn may_hedge(door: &Door) -> bool {
     (door.stats.store.hedges.get() + 1) * 100 <= door.stats.store.get.get() * HEDGE_PERCENT
 }
 
-/// Makes the file visible; on a blocking thread when that touches a disk. A tier that fails here costs a second fetch, not a read.
-async fn land(door: &Arc<Door>, flight: &Flight, writer: Writer) -> Landing {
+/// Makes the file visible; on a blocking thread when that touches a disk. Then its bytes lie in memory until the disk has them, and so long the claim
+/// on them holds: a slow disk slows the fetching.
+async fn land(door: &Arc<Door>, writer: Writer, permit: Permit) -> Result<Arc<CachedFile>, FetchError> {
     let finished = if writer.finish_blocks() {
-        match door.runtime.spawn_blocking(move || writer.finish()).await {
-            Ok(finished) => finished,
-            Err(_) => return Err(FetchError::new(ErrorKind::Io, "a cache write panicked; please report it with the log")),
-        }
+        let finished = door.runtime.spawn_blocking(move || writer.finish()).await;
+        drop(permit);
+        finished.map_err(|_| FetchError::new(ErrorKind::Io, "a cache write panicked; please report it with the log"))?
     } else {
+        drop(permit); // the place at the store is free, the rest is ours
         writer.finish()
     };
-    match finished {
-        Ok(file) => Ok((file, Source::Store)),
-        Err(error) if flight.demanded.load(Relaxed) => {
-            tracing::warn!(%error, key = %flight.object.key, "a cache tier failed: fetched again for its reader");
-            door.stats.store.bytes_extra.add(flight.object.size);
-            let mut writer = transient(door, flight)?;
-            match receive(door, flight, &mut writer).await {
-                Ok(()) => writer.finish().map(|file| (file, Source::Store)).map_err(|error| FetchError::new(error.kind, error.message)),
-                Err(Trouble::Store(error)) => Err(error.into()),
-                Err(Trouble::Cache(error)) => Err(FetchError::new(error.kind, error.message)),
-            }
-        }
-        Err(error) => Err(FetchError::new(error.kind, error.message)),
-    }
+    finished.map_err(|error| FetchError::new(error.kind, error.message))
 }

@@ -119,17 +119,15 @@ pub struct Complete {
 }
 
 impl Complete {
-    /// The descriptor to pass through, if its tier allows. Whoever reads it reads without us and without our idea of its size: so the size
-    /// is checked here, each time.
+    /// The descriptor to pass through, if its tier allows. Whoever reads it reads without us and without our idea of its size: so the cache
+    /// looks at the file's length each time, and here it is compared with the object's.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        let descriptor = self.file.passthrough_fd()?;
-        let found = rustix::fs::fstat(descriptor).ok()?.st_size;
-        if u64::try_from(found) != Ok(self.size) {
-            tracing::error!("a cached file has {found} bytes instead of {}: not passed through", self.size);
+        if self.file.size() != self.size {
+            tracing::error!("a cached file has {} bytes instead of {}: not passed through", self.file.size(), self.size);
             return None;
         }
-        Some(descriptor)
+        self.file.passthrough_fd()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The file system as programs see it, on our own types: names, attributes, open files, reads. `fuse/` carries it to the kernel.
 //!
 //! It promises: a read returns exactly the bytes of one version or an errno, and ends within the read deadline; a directory lists in a fixed
-//! order with stable offsets; inode numbers are the manifest's. The namespace is complete before the mount answers and does not change, so
+//! order with stable offsets; inode numbers are the manifest's until an object changes, and a new version has a new one. The namespace is complete before the mount answers and does not change, so
 //! nothing here asks the store for a name.
 //!
 //! Methods that are not `async` never wait and touch no disk: they run on the kernel's session threads. The others run on the runtime.
@@ -159,6 +159,12 @@ impl BeladyFs {
     #[must_use]
     pub fn object(&self, file: FileIndex) -> ObjectMeta {
         self.versions.current(file)
+    }
+
+    /// Its inode number.
+    #[must_use]
+    pub fn ino(&self, file: FileIndex) -> u64 {
+        self.versions.ino(file)
     }
 
     /// Files open now.

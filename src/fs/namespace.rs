@@ -1,7 +1,8 @@
 //! Names and attributes: lookup, getattr, readdir, statfs. All from memory.
 
 use super::control::{self, ControlFile};
-use super::error::NO_ENTRY;
+use super::error::{NO_ENTRY, STALE};
+use super::versions::Number;
 use super::{BeladyFs, Errno};
 use crate::dataset::{DirIndex, Node};
 
@@ -65,8 +66,12 @@ impl BeladyFs {
     /// A name in a directory.
     ///
     /// # Errors
-    /// `ENOENT`: no such name, for good (the namespace does not change).
+    /// `ENOENT`: no such name, for good (the namespace does not change). `ENAMETOOLONG`: no file system has such a name, ours neither
+    /// (the kernel passes 1024 bytes on to us).
     pub fn lookup(&self, parent: u64, name: &str) -> Result<Attr, Errno> {
+        if name.len() > FileSystemSize::NAME_MAX as usize {
+            return Err(Errno::NAMETOOLONG);
+        }
         let place = match self.place(parent)? {
             Place::Node(Node::Dir(dir)) => match self.manifest.child(dir, name) {
                 Some(node) => Place::Node(node),
@@ -82,7 +87,7 @@ impl BeladyFs {
     /// Attributes of an inode.
     ///
     /// # Errors
-    /// `ENOENT`: this mount has no such inode.
+    /// `ENOENT`: this mount has no such inode. `ESTALE`: a version that was replaced; the kernel looks the name up again.
     pub fn getattr(&self, ino: u64) -> Result<Attr, Errno> {
         Ok(self.attr_of(self.place(ino)?))
     }
@@ -135,8 +140,10 @@ impl BeladyFs {
     }
 
     pub(super) fn place(&self, ino: u64) -> Result<Place, Errno> {
-        if let Some(node) = self.manifest.node(ino) {
-            return Ok(Place::Node(node));
+        match self.versions.node(ino) {
+            Number::Current(node) => return Ok(Place::Node(node)),
+            Number::Replaced => return Err(STALE),
+            Number::Unknown => {}
         }
         if ino == control::DIRECTORY_INO {
             return Ok(Place::ControlDir);
@@ -146,7 +153,7 @@ impl BeladyFs {
 
     fn attr_of(&self, place: Place) -> Attr {
         let (ino, kind, (size, mtime_seconds)) = match place {
-            Place::Node(Node::File(file)) => (self.manifest.ino(Node::File(file)), Kind::File, self.versions.size_and_mtime(file)),
+            Place::Node(Node::File(file)) => (self.versions.ino(file), Kind::File, self.versions.size_and_mtime(file)),
             Place::Node(Node::Dir(dir)) => {
                 (self.manifest.ino(Node::Dir(dir)), Kind::Directory, (DIR_SIZE_BYTES, self.manifest.dir_mtime_seconds(dir)))
             }

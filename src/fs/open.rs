@@ -32,9 +32,10 @@ pub struct OpenTicket {
     target: Target,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Target {
-    File(FileIndex),
+    /// The version is the one that the inode number stands for.
+    File(FileIndex, ObjectMeta),
     Control(ControlFile),
 }
 
@@ -49,18 +50,14 @@ impl BeladyFs {
     /// Opens for reading. Never waits.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`.
+    /// `ENOENT`, `EISDIR`; `ESTALE` for a version that was replaced: the kernel looks the name up again and finds the new one.
     pub fn open(self: &Arc<Self>, ino: u64, process: u32) -> Result<OpenStart, Errno> {
-        let file = match self.place(ino)? {
-            Place::Node(Node::File(file)) => file,
+        match self.place(ino)? {
+            Place::Node(Node::File(_)) => {}
             Place::Control(file) => return Ok(OpenStart::Wait(OpenTicket { ino, process, target: Target::Control(file) })),
             Place::Node(Node::Dir(_)) | Place::ControlDir => return Err(Errno::ISDIR),
-        };
-        let wait = OpenTicket { ino, process, target: Target::File(file) };
-        if self.versions.is_adopted(file) {
-            return Ok(OpenStart::Wait(wait)); // its old pages may be on their way out
         }
-        let object = self.versions.current(file);
+        let (file, object) = self.versions.version_of(ino).ok_or(STALE)?;
         if object.size == 0 {
             return Ok(OpenStart::Now(self.opened(ino, process, file, Found::Empty(object))));
         }
@@ -71,17 +68,16 @@ impl BeladyFs {
             Peek::Ready(held, outcome) => {
                 Ok(OpenStart::Now(self.opened(ino, process, file, Found::Whole(object, Opened { file: held, outcome }))))
             }
-            Peek::Absent => Ok(OpenStart::Wait(wait)),
+            Peek::Absent => Ok(OpenStart::Wait(OpenTicket { ino, process, target: Target::File(file, object) })),
         }
     }
 
     /// An open of an inode that the kernel already reads from `held`: it must read the same file, whatever we would choose now.
     ///
     /// # Errors
-    /// `ENOENT`: not a file.
+    /// `ESTALE`: not a version served now.
     pub fn open_shared(self: &Arc<Self>, ino: u64, process: u32, held: Complete) -> Result<Arc<Handle>, Errno> {
-        let Place::Node(Node::File(file)) = self.place(ino)? else { return Err(error::NO_ENTRY) };
-        let object = self.versions.current(file);
+        let (file, object) = self.versions.version_of(ino).ok_or(STALE)?;
         let outcome = match self.door.peek(&object) {
             Peek::Ready(_, outcome) => outcome,
             Peek::Absent => Outcome::Retained, // retired while open: the reader has it all the same
@@ -95,22 +91,24 @@ impl BeladyFs {
     /// From the errno table; the store's last word.
     pub async fn open_wait(self: &Arc<Self>, ticket: OpenTicket) -> Result<Arc<Handle>, Errno> {
         let OpenTicket { ino, process, target } = ticket;
-        let file = match target {
+        let (file, object) = match target {
             Target::Control(file) => return self.open_control(ino, process, file).await,
-            Target::File(file) => file,
+            Target::File(file, object) => (file, object),
         };
-        let this = Arc::clone(self);
-        let mut finding = Box::pin(async move { this.find(file).await });
+        let (this, wanted) = (Arc::clone(self), object.clone());
+        let mut finding = Box::pin(async move { this.find(file, wanted).await });
         let waiting = self.accounts.wait(process);
         let found = timeout(self.config.open_hold.min(self.config.read_deadline), &mut finding).await;
         drop(waiting);
         match found {
             Ok(Ok(found)) => Ok(self.opened(ino, process, file, found)),
             Ok(Err(errno)) => {
-                self.accounts.failed();
+                if errno != STALE {
+                    self.accounts.failed(); // on a stale one the kernel opens the new version
+                }
                 Err(errno)
             }
-            Err(_) => Ok(self.open_pending(ino, process, file, finding)),
+            Err(_) => Ok(self.open_pending(ino, process, file, object, finding)),
         }
     }
 
@@ -120,11 +118,10 @@ impl BeladyFs {
         ino: u64,
         process: u32,
         file: FileIndex,
+        object: ObjectMeta,
         finding: impl Future<Output = Result<Found, Errno>> + Send + 'static,
     ) -> Arc<Handle> {
-        let object = self.versions.current(file);
-        let large = (object.size > WHOLE_MAX_BYTES).then(|| self.door.open_large(&object)); // it changed, and became large
-        let handle = Handle::of(ino, process, OpenObject::new(file, object, large, None));
+        let handle = Handle::of(ino, process, OpenObject::new(file, object, None, None));
         let (this, pending) = (Arc::clone(self), Arc::clone(&handle));
         self.spawn(async move {
             let Ok(Ok(Found::Whole(object, opened))) = timeout(this.config.read_deadline, finding).await else { return };
@@ -148,43 +145,30 @@ impl BeladyFs {
         Ok(Arc::new(Handle { ino, process, content: Content::Control(bytes) }))
     }
 
-    /// The bytes of the version served now; a change noticed on the way is adopted, once.
-    async fn find(self: &Arc<Self>, file: FileIndex) -> Result<Found, Errno> {
-        const VERSIONS_MAX: usize = 2; // the listed one and the one that replaced it; an object that changes faster is not a data set
-        for _ in 0..VERSIONS_MAX {
-            if self.versions.is_adopted(file) {
-                drop(self.versions.settle(file).await);
+    /// The bytes of this version. Noticing that it changed adopts the new one, and then this open is stale: the kernel looks the name up
+    /// again, once, and opens the new version under its own number.
+    async fn find(self: &Arc<Self>, file: FileIndex, object: ObjectMeta) -> Result<Found, Errno> {
+        match self.door.open(&object).await {
+            Ok(opened) => Ok(Found::Whole(object, opened)),
+            // neither a tier nor the transient budget has room for all of it: by ranges, as large ones are
+            Err(error) if error.kind == ErrorKind::NoSpace => Ok(Found::Large(object)),
+            Err(error) if error.kind == ErrorKind::Changed && self.config.on_change == OnChange::ServeNew => {
+                self.adopt(file, &object).await?;
+                Err(STALE)
             }
-            let object = self.versions.current(file);
-            if object.size == 0 {
-                return Ok(Found::Empty(object));
-            }
-            if object.size > WHOLE_MAX_BYTES {
-                return Ok(Found::Large(object));
-            }
-            match self.door.open(&object).await {
-                Ok(opened) => return Ok(Found::Whole(object, opened)),
-                // neither a tier nor the transient budget has room for all of it: by ranges, as large ones are
-                Err(error) if error.kind == ErrorKind::NoSpace => return Ok(Found::Large(object)),
-                Err(error) if error.kind == ErrorKind::Changed && self.config.on_change == OnChange::ServeNew => {
-                    self.adopt(file, &object).await?;
-                }
-                Err(error) => {
-                    tracing::error!("open of {} failed: {error}", object.key);
-                    return Err(match error.kind {
-                        ErrorKind::Changed => IO, // on-change fail
-                        kind => error::at_open(kind),
-                    });
-                }
+            Err(error) => {
+                tracing::error!("open of {} failed: {error}", object.key);
+                Err(match error.kind {
+                    ErrorKind::Changed => IO, // on-change fail
+                    kind => error::at_open(kind),
+                })
             }
         }
-        Err(STALE)
     }
 
     /// Learns which version replaced `stale` (one HEAD, whoever else noticed it too) and makes the kernel forget the old one.
     ///
-    /// The version is replaced before the pages go: a read of an old handle that is answered in between is refused, and one that was
-    /// already under way is waited for by the kernel before it drops the page. So old bytes cannot return.
+    /// The old number's pages and attributes go, so that its handles ask us, and are refused.
     pub(super) async fn adopt(self: &Arc<Self>, file: FileIndex, stale: &ObjectMeta) -> Result<(), Errno> {
         let _settling = self.versions.settle(file).await;
         if self.versions.is_stale(file, stale) {
@@ -200,8 +184,8 @@ impl BeladyFs {
         }
         tracing::warn!("{} changed in the bucket: serving the new version from the next open on", stale.key);
         self.door.forget(&stale.version());
+        let ino = self.versions.ino(file);
         self.versions.adopt(file, fresh);
-        let ino = self.manifest.ino(Node::File(file));
         let invalidate = self.invalidate.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         if let Some(invalidate) = invalidate {
             self.runtime.spawn_blocking(move || invalidate(ino)).await.map_err(|_| IO)?;

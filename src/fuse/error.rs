@@ -10,7 +10,7 @@ pub enum MountError {
     Missing(PathBuf),
     #[error("{path} is not a directory: belady mounts over a directory", path = .0.display())]
     NotADirectory(PathBuf),
-    #[error("{path} is not empty, and a mount would hide what is in it: choose an empty directory, or mount with -o nonempty", path = .0.display())]
+    #[error("{path} is not empty, and a mount would hide what is in it: choose an empty directory", path = .0.display())]
     NotEmpty(PathBuf),
     #[error("{path} is a belady mount already: unmount it first (belady umount {path})", path = .0.display())]
     AlreadyMounted(PathBuf),
@@ -18,7 +18,9 @@ pub enum MountError {
     DeadMount { path: PathBuf, kind: String },
     #[error("{path} cannot be used: {source}", path = path.display())]
     Unusable { path: PathBuf, source: io::Error },
-    #[error("/dev/fuse is missing: load the module (modprobe fuse), or give the container the device (docker run --device /dev/fuse)")]
+    #[error(
+        "/dev/fuse is missing or is not the FUSE device: load the module (modprobe fuse), or give the container the device (docker run --device /dev/fuse)"
+    )]
     NoDevice,
     #[error("/dev/fuse may not be opened: run as root, or make it readable and writable for you (chmod 666 /dev/fuse)")]
     DeviceDenied,
@@ -40,7 +42,7 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// What the library's error means. `device_exists`: whether /dev/fuse does.
+    /// What the library's error means. `device_exists`: whether /dev/fuse does, and is the device of that name.
     pub(super) fn from_library(path: PathBuf, error: io::Error, device_exists: bool) -> Self {
         let text = error.to_string().trim().replace('\n', "; "); // the helper's words end a line
         if text.contains("user_allow_other") {

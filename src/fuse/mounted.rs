@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::{io, thread};
@@ -136,7 +137,7 @@ enum Started {
 }
 
 fn start(fs: &Arc<BeladyFs>, config: &MountConfig, path: &Path, disable: BTreeSet<Feature>) -> Result<Mounted, Started> {
-    let refused = |error| Started::Refused(MountError::from_library(path.to_owned(), error, Path::new("/dev/fuse").exists()));
+    let refused = |error| Started::Refused(MountError::from_library(path.to_owned(), error, device_exists()));
     let options = session_options(config, &disable);
     let shared = Shared::new(Arc::clone(fs), disable);
     let session = Session::new(Adapter(shared), path, &options).map_err(refused)?;
@@ -185,6 +186,11 @@ fn session_options(config: &MountConfig, disable: &BTreeSet<Feature>) -> fuser::
     options.n_threads = Some(config.threads.max(1));
     options.clone_fd = !disable.contains(&Feature::CloneFd);
     options
+}
+
+/// Whether /dev/fuse is what it should be: character device 10:229 (Documentation/admin-guide/devices.txt of the kernel).
+fn device_exists() -> bool {
+    std::fs::metadata("/dev/fuse").is_ok_and(|device| device.file_type().is_char_device() && device.rdev() == rustix::fs::makedev(10, 229))
 }
 
 /// The kernel demands CAP_SYS_ADMIN of whoever registers a backing file.

@@ -192,17 +192,8 @@ pub struct OrderView<'a> {
     pub note: &'a str,
 }
 
-/// Accesses of files in no order: each open is one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unassigned {
-    pub retained: u64,
-    pub in_time: u64,
-    pub late: u64,
-    pub miss: u64,
-}
-
 /// Figures of the planner over all orders.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlannerView {
     /// The look-ahead in force: bytes kept free of retained files.
     pub window_bytes: u64,
@@ -220,5 +211,8 @@ pub struct PlannerView {
     pub useful: u64,
     /// Fetched ahead and let go of unread.
     pub wasted: Wasted,
-    pub unassigned: Unassigned,
+    /// All accesses, as they came. Rows of epochs come and go (a pass that is given up, an epoch long past); this only grows.
+    pub accesses: EpochCount,
+    /// Those of them of files in no order: each open is one.
+    pub unassigned: EpochCount,
 }

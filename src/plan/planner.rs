@@ -11,7 +11,7 @@ use super::lookahead::Window;
 use super::next_use::{FAR, Round};
 use super::pass::EpochCount;
 use super::residency::{Class, Residency};
-use super::{Action, Event, OrderConfig, OrderIndex, OrderView, PlannerConfig, PlannerView, Unassigned};
+use super::{Action, Event, OrderConfig, OrderIndex, OrderView, PlannerConfig, PlannerView};
 use crate::types::{Epoch, ErrorKind, FileIndex, Outcome};
 
 /// Places looked at per event: prefetch over a fully cached epoch must not make one event slow (about 40 µs).
@@ -50,7 +50,8 @@ pub struct Planner {
     swept_at: Duration,
     /// The running sweep also looks for lost events.
     sweep_suspects: bool,
-    unassigned: Unassigned,
+    accesses: EpochCount,
+    unassigned: EpochCount,
     passed: Vec<FileIndex>,
     /// Latest round any order was in.
     last_round: Round,
@@ -79,7 +80,8 @@ impl Planner {
             sweep: None,
             swept_at: Duration::ZERO,
             sweep_suspects: false,
-            unassigned: Unassigned::default(),
+            accesses: EpochCount::default(),
+            unassigned: EpochCount::default(),
             passed: Vec::new(),
             last_round: 0,
         };
@@ -178,12 +180,8 @@ impl Planner {
         }
         let in_order = owner.is_some_and(|(_, choice)| choice.is_in_stream());
         if !in_order {
-            match outcome {
-                Outcome::Retained => self.unassigned.retained += 1,
-                Outcome::InTime => self.unassigned.in_time += 1,
-                Outcome::Late => self.unassigned.late += 1,
-                Outcome::Miss => self.unassigned.miss += 1,
-            }
+            self.unassigned.count(now, outcome, self.sizes[file.at()]);
+            self.accesses.count(now, outcome, self.sizes[file.at()]);
         } else if waited && accessed {
             self.window.waited(now, self.books.free_for_ahead());
         }
@@ -204,6 +202,7 @@ impl Planner {
         let size = self.sizes[file.at()];
         let Some(round) = self.orders[order].assign(now, process, file, size, outcome, choice) else { return false };
         let next = Some(self.next_round(file)).filter(|&next| next != FAR);
+        self.accesses.count(now, outcome, size);
         let had = self.ideal.access(file, self.rooms[file.at()], next, self.books.kept_limit());
         if let Some(count) = self.orders[order].count_of(round) {
             count.bound_retained_bytes += if had { size } else { 0 };
@@ -439,7 +438,8 @@ impl Planner {
             issued: self.books.issued,
             useful: self.books.useful,
             wasted: self.books.wasted,
-            unassigned: self.unassigned,
+            accesses: self.accesses.clone(),
+            unassigned: self.unassigned.clone(),
         }
     }
 

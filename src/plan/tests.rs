@@ -267,7 +267,7 @@ fn other_readers_neither_disturb_an_order_nor_become_one() {
     let forecast = simulation(n + other, u64::from(n) * 300, vec![train, noise]).run();
     check_right(&forecast, 0);
     assert_ne!(forecast.orders[1].state, OrderState::Locked);
-    let apart = forecast.view.unassigned;
+    let apart = &forecast.view.unassigned;
     assert_eq!(apart.retained + apart.in_time + apart.late + apart.miss, 9000);
 }
 
@@ -511,4 +511,14 @@ mod soundness {
             }
         }
     }
+}
+
+#[test]
+fn every_access_stays_counted_when_its_epoch_is_long_past() {
+    let (n, passes) = (20, 1100); // more epochs than rows are kept
+    let forecast = simulation(n, 20_000, vec![run_of(&sequential(0..n), passes, Readers::Threads { threads: 1 })]).run();
+    let (all, rows) = (&forecast.view.accesses, forecast.orders[0].epochs.iter().map(|epoch| epoch.accesses).sum::<u64>());
+    assert_eq!(all.accesses, u64::from(n) * passes);
+    assert_eq!(all.retained + all.in_time + all.late + all.miss, all.accesses);
+    assert!(rows < all.accesses, "this test shows nothing while all rows are kept");
 }

@@ -12,12 +12,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::cache::hash_of;
 use crate::dataset::{Manifest, Node};
-use crate::fetch::{Door, DoorEvent};
+use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
 use crate::plan::{Action, EpochFiles, Event, OrderIndex, Planner};
 use crate::stats::Stats;
-use crate::types::{Epoch, FileIndex, ObjectId, ObjectMeta, ReadEvent};
+use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent};
 
 mod report;
 pub mod starved;
@@ -28,6 +28,9 @@ use starved::Starvation;
 const BATCH: usize = 256;
 /// How often the planner hears that time has passed, and stats are written.
 const TICK: Duration = Duration::from_millis(100);
+/// How long opens gather after some were handled. Each of them alone would wake this task, which costs twice what the planner does with it; and a
+/// look-ahead is tens of milliseconds deep.
+const GATHER: Duration = Duration::from_millis(1);
 /// Orders computed and not yet taken.
 const COMPUTED_MAX: usize = 8;
 
@@ -91,6 +94,7 @@ pub async fn run(
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut read_batch, mut landing_batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let (mut gathered, mut gathering) = (std::pin::pin!(tokio::time::sleep(GATHER)), false);
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
@@ -98,8 +102,11 @@ pub async fn run(
                 if n == 0 { break }
                 for event in landing_batch.drain(..) { task.landed(event); }
             }
-            n = reads.recv_many(&mut read_batch, BATCH) => {
+            () = &mut gathered, if gathering => gathering = false,
+            n = reads.recv_many(&mut read_batch, BATCH), if !gathering => {
                 if n == 0 { break }
+                gathering = n < BATCH;
+                gathered.as_mut().reset(Instant::now() + GATHER);
                 for event in read_batch.drain(..) { task.read(event); }
             }
             _ = &mut task.parts.scanned, if scanning => {
@@ -227,6 +234,10 @@ impl Task {
 
     fn fetch(&mut self, file: FileIndex, tier: usize) {
         let object = (self.parts.object)(file);
+        if object.size > WHOLE_MAX_BYTES {
+            // read by ranges: whole, it would lie in memory on its way to a disk, outside every budget
+            return self.handle(Event::Failed { file, kind: ErrorKind::Invalid });
+        }
         self.asked.insert(object.version(), file);
         self.parts.door.prefetch(&object, tier);
     }

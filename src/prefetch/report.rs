@@ -51,22 +51,12 @@ impl Reporter {
         stats: &Stats,
     ) {
         let mut orders = Vec::with_capacity(self.specs.len());
-        let mut totals = EpochCount::default();
         for index in 0..self.specs.len() {
-            for epoch in planner.epochs(index) {
-                totals.merge(epoch);
-            }
             orders.push(self.order(planner, index, starved, path));
         }
         *stats.orders.lock().unwrap_or_else(PoisonError::into_inner) = orders;
         let view = planner.view();
-        let other = view.unassigned;
-        let all = &stats.reads.accesses;
-        set(all, &totals);
-        all.retained.add(other.retained);
-        all.in_time.add(other.in_time);
-        all.late.add(other.late);
-        all.miss.add(other.miss);
+        set(&stats.reads.accesses, &view.accesses);
         stats.prefetch.wasted.set(view.wasted.files);
         stats.prefetch.wasted_bytes.set(view.wasted.bytes);
         stats.prefetch.window_bytes.set(view.window_bytes);

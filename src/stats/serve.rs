@@ -35,7 +35,10 @@ pub type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            format!("--listen {address}: the address is taken by another process; choose another port, or 0 for a free one")
+            format!(
+                "--listen {address}: the address is taken by another process; choose another port, or {}:0 for a free one",
+                address.ip()
+            )
         }
         std::io::ErrorKind::AddrNotAvailable => format!("--listen {address}: this machine does not have that address"),
         std::io::ErrorKind::PermissionDenied => format!("--listen {address}: not permitted; ports below 1024 need root"),

@@ -16,6 +16,12 @@ const DOLLARS_PER_GIB_OUT: f64 = 0.09;
 /// Below this share of the time, waiting is noise: a run 1 % faster is not worth an action.
 const WAITING_SHARE: f64 = 0.01;
 
+/// Fewer errors than one in so many are told beside the reads.
+const FAILING_ONE_IN: u64 = 100;
+
+/// The window follows what is wanted in steps of an eighth (`plan/lookahead.rs`): less than that is missing without any lack of room.
+const WINDOW_LAG: u64 = 8;
+
 /// What holds the readers up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
@@ -36,6 +42,8 @@ pub enum Binding {
 pub enum Verdict {
     /// Nobody has read anything.
     Idle,
+    /// At least one of a hundred opens and reads ended with an error: nothing else matters then.
+    Failing { errors: u64 },
     /// They wait less than anybody would notice.
     Flowing { share: f64 },
     /// All readers of a rank stand still this share of the time.
@@ -51,8 +59,15 @@ impl Verdict {
         let zero = Snapshot::default();
         let before = before.unwrap_or(&zero);
         let seconds = now.uptime_seconds - before.uptime_seconds;
-        if now.reads.opens == before.reads.opens && now.reads.requests == before.reads.requests || seconds <= 0.0 {
+        let since = |now: u64, before: u64| now.saturating_sub(before);
+        let tried = since(now.reads.opens, before.reads.opens) + since(now.reads.requests, before.reads.requests);
+        let errors = since(now.reads.errors, before.reads.errors);
+        // An open that fails is no open.
+        if tried + errors == 0 || seconds <= 0.0 {
             return Self::Idle;
+        }
+        if errors > 0 && errors.saturating_mul(FAILING_ONE_IN) >= tried + errors {
+            return Self::Failing { errors };
         }
         let starved = ((now.reads.starved_seconds - before.reads.starved_seconds) / seconds).clamp(0.0, 1.0);
         let waiting = ((now.reads.wait_seconds - before.reads.wait_seconds) / seconds).max(0.0);
@@ -75,7 +90,7 @@ fn binding(now: &Snapshot, before: &Snapshot) -> Binding {
         Binding::Throttling
     } else if !now.orders.iter().any(|order| order.state == "locked") {
         Binding::UnknownOrder
-    } else if now.prefetch.window_wanted_bytes > now.prefetch.window_bytes {
+    } else if now.prefetch.window_wanted_bytes.saturating_sub(now.prefetch.window_bytes) > now.prefetch.window_bytes / WINDOW_LAG {
         Binding::Window
     } else {
         Binding::Bandwidth
@@ -130,6 +145,7 @@ pub fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
 fn verdict(now: &Snapshot, before: Option<&Snapshot>) -> String {
     match Verdict::of(now, before) {
         Verdict::Idle => "nobody is reading".to_owned(),
+        Verdict::Failing { errors } => format!("READS FAIL: {} of them ended with an error: see the log", number(errors)),
         Verdict::Flowing { share } => format!("readers are not waiting ({} of the time)", percent(share)),
         Verdict::Starved { share, by } => format!("READERS ARE STARVED {} of the time: {}", percent(share), remedy(by, now)),
         Verdict::Waiting { readers, by } => format!("READERS WAIT: {readers:.2} of them at any time; {}", remedy(by, now)),
@@ -153,7 +169,9 @@ fn remedy(by: Binding, now: &Snapshot) -> String {
             size(now.prefetch.window_bytes),
             size(now.prefetch.window_wanted_bytes)
         ),
-        Binding::Bandwidth => "the store's bandwidth binds: more cache (--memory, --cache-dir) or a nearer store helps".to_owned(),
+        Binding::Bandwidth => {
+            "the store's bandwidth or --max-bandwidth binds: a nearer store helps, or more cache (--memory, --cache-dir)".to_owned()
+        }
     }
 }
 
@@ -404,6 +422,12 @@ mod tests {
         assert_eq!(Verdict::of(&flowing, None), Verdict::Flowing { share: 0.0 });
         assert_eq!(Verdict::of(&Snapshot { uptime_seconds: 60.0, ..Snapshot::default() }, None), Verdict::Idle);
 
+        let mut denied = Snapshot { uptime_seconds: 60.0, ..Snapshot::default() };
+        denied.reads.errors = 22;
+        assert_eq!(Verdict::of(&denied, None), Verdict::Failing { errors: 22 }, "no open succeeds, but somebody is reading");
+        denied.reads.opens = 100_000;
+        assert_eq!(Verdict::of(&denied, None), Verdict::Flowing { share: 0.0 }, "22 of 100,000 are told beside the reads");
+
         let mut starved = read();
         starved.reads.starved_seconds = 30.0;
         starved.reads.wait_seconds = 500.0;
@@ -413,6 +437,11 @@ mod tests {
         };
         assert_eq!(verdict(&starved), (0.5, Binding::Bandwidth));
         starved.prefetch.window_wanted_bytes = 10;
+        assert_eq!(verdict(&starved).1, Binding::Window);
+        starved.prefetch.window_bytes = 1000;
+        starved.prefetch.window_wanted_bytes = 1100;
+        assert_eq!(verdict(&starved).1, Binding::Bandwidth, "the window lags a little behind what is wanted: that is no lack of cache");
+        starved.prefetch.window_wanted_bytes = 1200;
         assert_eq!(verdict(&starved).1, Binding::Window);
         starved.orders[0].state = "lost".into();
         assert_eq!(verdict(&starved).1, Binding::UnknownOrder);

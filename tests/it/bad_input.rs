@@ -1,10 +1,13 @@
 //! Everything a user can get wrong at a mount: exit status not 0, one line that names cause and remedy, nothing left mounted.
 
 use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use belady::demo::server::fault::{Does, Fault, Operation, When};
 use belady::demo::server::{Credentials, Server, ServerConfig};
 
-use crate::support::belady::{Belady, is_mounted, run};
+use crate::support::belady::{Belady, command, is_mounted, run};
 
 fn server(credentials: Option<Credentials>) -> Server {
     let server = Server::start_with_threads(ServerConfig { credentials, ..ServerConfig::default() }, 1).expect("a loopback port");
@@ -53,6 +56,10 @@ fn wrong_stores_are_refused() {
     refused("s3://demo", mnt, &[&with(locked_url)[..], &["--credentials-file", keys_path]].concat(), &["secret"]);
     refused("s3://demo", mnt, &[&with(locked_url)[..], &["--no-sign-request"]].concat(), &["denied"]);
     refused("s3://demo", mnt, &[&with("http://127.0.0.1:9")[..], &["--no-sign-request"]].concat(), &["127.0.0.1:9"]);
+    // An empty prefix may be mounted, and says so: one with a typo looks the same.
+    let empty = Belady::mount("s3://demo/trian", &[&with(open_url)[..], &["--no-sign-request"]].concat());
+    assert!(empty.stats()["notes"].to_string().contains("nothing is below s3://demo/trian"));
+    drop(empty);
     refused("s3:/demo", mnt, &[], &["s3://bucket"]);
     refused("ftp://demo", mnt, &[], &["s3://"]);
     refused("file:///no/such/folder", mnt, &[], &["/no/such/folder"]);
@@ -97,12 +104,85 @@ fn wrong_settings_are_refused() {
     refused(&url, mnt, &["--order", "list:/no/such/list"], &["/no/such/list"]);
     refused(&url, mnt, &["--cache-dir", "/proc/nosuch"], &["/proc/nosuch"]);
     refused(&url, mnt, &["--cache-dir", mnt], &["mount point"]);
+    let within = source.path().join("cache");
+    refused(&url, mnt, &["--cache-dir", within.to_str().expect("plain")], &["to be mounted"]);
+    assert!(!within.exists(), "the dataset is left alone");
+    refused(&url, mnt, &["--memory", "999999TiB"], &["of this machine"]);
     refused(&url, mnt, &["--expect-manifest", "00000000000000000000000000000000"], &["manifest"]);
     refused(&url, mnt, &["--listen", "127.0.0.1:notaport"], &["listen"]);
     refused(&url, mnt, &["--read-deadline", "soon"], &["soon"]);
     let config = home.path().join("belady.toml");
     fs::write(&config, "memroy = \"1GiB\"\n").expect("writes");
     refused(&url, mnt, &["--config", config.to_str().expect("plain")], &["memroy", "memory"]);
+}
+
+/// Many nodes begin at the same moment: a store that asks for patience gets some.
+#[test]
+fn a_store_that_is_busy_at_first_is_asked_again() {
+    for (status, code) in [(503, "SlowDown"), (500, "InternalError")] {
+        let server = server(None);
+        server.add_fault(Fault::on(Operation::List, When::First(2), Does::Status { status, code, retry_after: None }));
+        let mount = Belady::mount_bucket(&server, &[]);
+        assert_eq!(fs::read(mount.dir.join("train/a/1.jpg")).expect("it serves").len(), 1000, "{status}");
+    }
+}
+
+/// Ctrl-C reaches the command but not the session of its background child, which would list the bucket to the end and hold the mount point.
+#[test]
+fn a_command_that_is_interrupted_leaves_no_child_behind() {
+    const PATIENCE: Duration = Duration::from_secs(20); // less than the store's 30 s to answer
+    let server = server(None);
+    server.add_fault(Fault::on(Operation::List, When::Always, Does::Hang));
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (url, mnt) = (server.url(), dir.path().to_str().expect("plain"));
+    let args = ["mount", "s3://demo", mnt, "--endpoint-url", &url, "--no-sign-request", "--region", "us-east-1"];
+    let mut interrupted = command(&args).stderr(Stdio::null()).spawn().expect("the program starts");
+    let began = Instant::now();
+    while server.counters().list == 0 {
+        assert!(began.elapsed() < PATIENCE, "the child does not ask the store");
+        std::thread::yield_now();
+    }
+    let of_command = format!("/proc/{0}/task/{0}/children", interrupted.id());
+    let child: u32 = fs::read_to_string(of_command).expect("proc is mounted").trim().parse().expect("one child");
+    interrupted.kill().expect("our child");
+    interrupted.wait().expect("our child");
+    let began = Instant::now();
+    // An ended process that nobody has waited for yet has no command line any more.
+    while fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|words| !words.is_empty()) {
+        assert!(began.elapsed() < PATIENCE, "the child lives on");
+        std::thread::yield_now();
+    }
+    assert!(!is_mounted(dir.path()));
+}
+
+/// A daemon that is stopped (or hangs) holds its mount: no command may touch that and hang, too.
+#[test]
+fn a_daemon_that_hangs_does_not_hang_the_commands() {
+    const ENDS: Duration = Duration::from_secs(40); // each waits 10 s for an answer, once
+    let server = server(None);
+    let mount = Belady::mount_bucket(&server, &[]);
+    let (dir, pid) = (mount.dir.to_str().expect("plain"), mount.pid());
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("our child");
+    let ask = |args: &[&str]| {
+        let mut asking = command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let began = Instant::now();
+        while asking.try_wait().expect("our child").is_none() && began.elapsed() < ENDS {
+            std::thread::yield_now();
+        }
+        if asking.try_wait().expect("our child").is_none() {
+            rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("our child");
+            asking.kill().expect("our child");
+            panic!("{args:?} hangs");
+        }
+        String::from_utf8(asking.wait_with_output().expect("our child").stderr).expect("text")
+    };
+    assert!(ask(&["mount", "s3://demo", dir]).contains("belady umount"));
+    assert!(ask(&["stats", dir]).contains("does not answer"));
+    assert!(ask(&["umount", dir]).contains("--lazy"));
+    assert!(is_mounted(&mount.dir));
+    assert_eq!(ask(&["umount", dir, "--lazy"]), "");
+    assert!(!is_mounted(&mount.dir));
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("our child");
 }
 
 #[test]

@@ -16,8 +16,10 @@ fn folder() -> PathBuf {
 /// A machine with root's defaults, so that the file's figures are the same everywhere.
 fn machine() -> Machine {
     Machine {
+        memory_total: 128 << 30,
         memory_available: 64 << 30,
         cgroup_headroom: None,
+        cgroup_limit: None,
         uid: 0,
         gid: 0,
         user_allow_other: false,

@@ -15,5 +15,6 @@ mod pressure;
 mod promises;
 mod s3_contract;
 mod server;
+mod stats_schema;
 mod store_contract;
 mod torch;

@@ -622,6 +622,17 @@ fn a_panic_in_a_request_is_its_own_error_and_the_mount_goes_on() {
 }
 
 #[test]
+fn a_name_longer_than_any_file_system_has_is_told_so() {
+    with_deadline(|| {
+        let mount = TestMount::of(dataset());
+        let error = |length: usize| fs::metadata(mount.path(&"é".repeat(length / 2))).map_err(|error| raw(&error)).err();
+        assert_eq!(error(254), Some(Some(Errno::NOENT.raw_os_error())));
+        assert_eq!(error(256), Some(Some(Errno::NAMETOOLONG.raw_os_error())), "255 bytes are the most, not 255 letters");
+        assert_eq!(error(1024), Some(Some(Errno::NAMETOOLONG.raw_os_error())));
+    });
+}
+
+#[test]
 fn the_mount_table_names_us() {
     with_deadline(|| {
         let mount = TestMount::of(dataset());

@@ -96,6 +96,11 @@ impl Belady {
         }
     }
 
+    /// The daemon.
+    pub(crate) fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(self.child.as_ref().expect("mounted"))
+    }
+
     /// kill -9, and the dead mount taken away; the mount point stays for another.
     pub(crate) fn kill(mut self) {
         let mut child = self.child.take().expect("mounted");

@@ -116,6 +116,7 @@ impl Complaint {
             (ErrorKind::NotFound, _) => "does not exist",
             (ErrorKind::Corrupt, "") => "the answer is not one of S3: check --endpoint-url",
             (ErrorKind::Throttled, _) => "the store asks for a slower pace",
+            (ErrorKind::Server, _) => "the store has failed: ask again later, or see its log",
             _ => "",
         };
         text.to_owned()

@@ -31,6 +31,7 @@ use self::credentials::Shared;
 use self::error::{Complaint, body_error, transport_error};
 use self::get::Getter;
 use crate::stats::Stats;
+use crate::store::retry::{Patience, jitter, next_delay};
 use crate::store::{Body, Page, Store, StoreError};
 use crate::types::{ErrorKind, ObjectId, ObjectMeta};
 
@@ -89,6 +90,9 @@ impl S3Config {
     }
 }
 
+/// Tries at the first page of a store that is busy: some seconds.
+const FIRST_PAGE_ATTEMPTS: u32 = 6;
+
 /// One bucket. See the module.
 #[derive(Debug)]
 pub struct S3Store {
@@ -108,15 +112,33 @@ impl S3Store {
         let bundle = config.ca_bundle.as_deref().map(tls::read_bundle).transpose()?;
         let (parts, region) = Parts::resolve(&config, bundle).await?;
         let store = Self::at(config.clone(), &parts, region.clone(), Arc::clone(&stats)).await?;
-        match store.list_page(prefix, None, None, 1).await {
+        match store.first_page(prefix).await {
             Ok(_) => Ok(store),
             Err(Refused { region: Some(actual), .. }) if actual != region => {
                 tracing::info!("bucket {:?} is in region {actual}, not {region}", config.bucket);
                 let store = Self::at(config, &parts, actual, stats).await?;
-                store.list_page(prefix, None, None, 1).await.map_err(|refused| refused.error)?;
+                store.first_page(prefix).await.map_err(|refused| refused.error)?;
                 Ok(store)
             }
             Err(refused) => Err(refused.error),
+        }
+    }
+
+    /// Whether the bucket can be listed. Asked again where the store answers that it cannot now: many nodes begin at the same moment. Who
+    /// does not answer at all is more likely the wrong address, and the user is told at once.
+    async fn first_page(&self, prefix: &str) -> Result<Page, Refused> {
+        let began = tokio::time::Instant::now();
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let refused = match self.list_page(prefix, None, None, 1).await {
+                Err(refused) if matches!(refused.error.kind, ErrorKind::Throttled | ErrorKind::Server) => refused,
+                last => return last,
+            };
+            let patience = Patience::Attempts(FIRST_PAGE_ATTEMPTS);
+            let Some(delay) = next_delay(refused.error.kind, attempt, began.elapsed(), patience, jitter()) else { return Err(refused) };
+            tracing::warn!("asked again in {} ms: {}", delay.as_millis(), refused.error);
+            tokio::time::sleep(delay).await;
         }
     }
 

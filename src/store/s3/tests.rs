@@ -50,7 +50,6 @@ async fn a_bucket_that_cannot_be_had_is_explained_in_one_line_without_keys() {
         ("403 Forbidden", "InvalidAccessKeyId", ErrorKind::Denied, "does not know this access key"),
         ("403 Forbidden", "RequestTimeTooSkewed", ErrorKind::Denied, "clock"),
         ("301 Moved Permanently", "PermanentRedirect", ErrorKind::Invalid, "--region or --endpoint-url"),
-        ("503 Slow Down", "SlowDown", ErrorKind::Throttled, "SlowDown"),
     ] {
         let server = Scripted::start(vec![refusal(status, code, "")]).await;
         let error = connect(&server, |_| {}).await.expect_err(code);
@@ -65,6 +64,13 @@ async fn a_bucket_that_cannot_be_had_is_explained_in_one_line_without_keys() {
     let tls = Scripted::start(vec![(String::new(), Then::Close)]).await;
     let error = connect(&tls, |config| config.endpoint_url = Some(format!("https://{}", tls.address))).await.expect_err("no TLS there");
     assert!(error.to_string().contains("https://"), "{error}");
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_busy_is_asked_again() {
+    let server = Scripted::start(vec![refusal("500 Internal Server Error", "InternalError", ""), ok(EMPTY)]).await;
+    connect(&server, |_| {}).await.expect("the second time");
+    assert_eq!(server.asked().len(), 2);
 }
 
 #[tokio::test]
