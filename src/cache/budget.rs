@@ -26,7 +26,7 @@ pub fn charge_of(size: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Budget {
     capacity: u64,
-    /// The capacity, or less while the disk itself is full.
+    /// The capacity, or less while the disk itself is full or the machine's memory is wanted by others.
     limit: AtomicU64,
     used: AtomicU64,
     /// Whose gauge shows `used`; transient files have none.
@@ -51,13 +51,18 @@ impl Budget {
         self.limit.load(Relaxed)
     }
 
-    /// The disk has less (or again more) than we were promised; never more than the capacity.
+    /// There is less (or again more) than we were promised; never more than the capacity. What is used already may stay above it for a while.
     pub(super) fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes.min(self.capacity), Relaxed);
     }
 
     pub(super) fn free(&self) -> u64 {
         self.limit().saturating_sub(self.used())
+    }
+
+    /// Used beyond the limit, after that was lowered.
+    pub(super) fn excess(&self) -> u64 {
+        self.used().saturating_sub(self.limit())
     }
 
     /// Takes room, or says that there is none.

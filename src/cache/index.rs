@@ -24,6 +24,8 @@ pub(super) enum Victims {
     Unplanned,
     /// Those not used for longer than two passes, for unplanned data.
     Aged,
+    /// Any, and as many as there are if that is not enough: the tier shrinks.
+    Shed,
 }
 
 /// How an open found a cached file.
@@ -147,7 +149,7 @@ impl<P> Index<P> {
         true
     }
 
-    /// Removes entries of one tier, oldest use first, until they make up `bytes`; none at all if they cannot. `held` ones stay: they free nothing.
+    /// Removes entries of one tier, oldest use first, until they make up `bytes`; if they cannot, none at all, unless to shed. `held` ones stay: they free nothing.
     pub(super) fn take_victims(
         &mut self,
         tier: usize,
@@ -168,7 +170,7 @@ impl<P> Index<P> {
                 sum += entry.charge;
             }
         }
-        if sum < bytes {
+        if sum < bytes && which != Victims::Shed {
             chosen.clear();
         }
         chosen.into_iter().filter_map(|hash| self.remove(hash).map(|entry| (hash, entry))).collect()
@@ -324,6 +326,7 @@ mod tests {
         fn victims_are_the_oldest_unplanned_enough_and_no_more(
             steps in prop::collection::vec((0..5u8, 0..12u128, 1..9u64), 1..120),
             need in 1..60u64,
+            shed in any::<bool>(),
             held in prop::collection::hash_set(0..12u128, 0..4),
         ) {
             let mut index = Index::new(2);
@@ -351,11 +354,12 @@ mod tests {
                     expected.push(file);
                 }
             }
-            if sum < need {
+            if sum < need && !shed {
                 expected.clear();
             }
             let before = index.entries.len();
-            let taken = index.take_victims(1, need, Victims::Unplanned, |hash, ()| held.contains(&hash.0));
+            let which = if shed { Victims::Shed } else { Victims::Unplanned };
+            let taken = index.take_victims(1, need, which, |hash, ()| held.contains(&hash.0));
             prop_assert_eq!(taken.iter().map(|(hash, _)| hash.0).collect::<Vec<_>>(), expected.clone());
             prop_assert_eq!(index.entries.len(), before - expected.len());
             let listed: HashSet<FileHash> = index.unplanned.iter().flat_map(BTreeMap::values).copied().collect();

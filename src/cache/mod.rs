@@ -1,8 +1,9 @@
 //! The cache: an ordered list of tiers, each a place with a byte budget for complete, exact-length files, one per object version.
 //!
 //! It promises: a file is visible only when complete; its bytes are counted from before the first is written until it is unlinked and its last
-//! holder is gone, and never exceed the tier's budget; what is damaged or missing is a miss and a counter, never a reader's error; planned files
-//! are evicted by nobody but the planner; files on disks survive restarts, and their checksum is looked at once per life before their first use.
+//! holder is gone, and never exceed the tier's budget (but for the moment after [`TieredCache::limit_memory`] lowered it); what is damaged or
+//! missing is a miss and a counter, never a reader's error; planned files are evicted by nobody but the planner; files on disks survive restarts,
+//! and their checksum is looked at once per life before their first use.
 //!
 //! It does not fetch, does not decide what to plan, and does not wait: what touches a disk says so ("blocking"). Reading order: hash, budget,
 //! ageing, index (what is kept, pure); memory, disk, health, tier (where); file, handles, shared, reserve, writer, partial, recover, janitor.
@@ -143,6 +144,16 @@ impl TieredCache {
     #[must_use]
     pub fn writer(&self, reservation: Reservation, id: &ObjectId, size: u64) -> Writer {
         Writer::new(&self.shared, reservation, hash_of(id), hash::proof_of(id), size)
+    }
+
+    /// What the memory tier may hold from now on, at most what it was built with: shown as its capacity. New reservations see it at once; unplanned
+    /// files above it are evicted, oldest use first. Planned ones are the planner's to retire and open ones go when they are closed, so until
+    /// then the tier uses more than its capacity: by so many bytes, which is the answer. To be called again while it is not 0. Blocks on no disk, but
+    /// many files in memory take a while to end.
+    #[must_use]
+    pub fn limit_memory(&self, bytes: u64) -> u64 {
+        let memory = self.shared.tiers.first().filter(|tier| tier.disk().is_none());
+        memory.map_or(0, |tier| self.shared.limit_memory(tier, bytes))
     }
 
     /// Lets go of a version; whether it was known. Its bytes stay counted until the last holder drops it, on a disk also until it is unlinked.

@@ -13,6 +13,9 @@ use crate::types::ErrorKind;
 /// Room that another thread took between our eviction and our taking is looked for again, but not for ever.
 const ATTEMPTS: usize = 4;
 
+/// Evicted at once when a tier shrinks: the index is locked meanwhile, for some hundred files of 110 KB.
+const SHED_BYTES: u64 = 64 << 20;
+
 /// Files to be unlinked before their room is written into. Dropped, it leaves them to the janitor.
 #[derive(Debug)]
 pub(super) struct Claim {
@@ -107,7 +110,9 @@ impl Shared {
         }
         let mut evicted = Vec::new();
         for _ in 0..ATTEMPTS {
-            let missing = charge.saturating_sub(tier.budget.free());
+            // On disks the room is joined from what is unlinked, so what a full disk lacks is no use to evict.
+            let above = if tier.disk().is_none() { tier.budget.excess() } else { 0 };
+            let missing = charge.saturating_sub(tier.budget.free()).saturating_add(above);
             let (names, mut claimed) = tier.claim(missing);
             let mut claim = Claim { tier: Arc::clone(tier), names };
             if claimed < missing {
@@ -126,6 +131,21 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// Sets what a memory tier may hold now, and evicts unplanned files, oldest use first, down to it. Bytes still above it.
+    pub(super) fn limit_memory(&self, tier: &Tier, bytes: u64) -> u64 {
+        tier.budget.set_limit(bytes);
+        tier.count(|counters| counters.capacity_bytes.set(tier.budget.limit()));
+        let mut excess = tier.budget.excess();
+        while excess > 0 {
+            let (victims, freed) = self.evict(tier, excess.min(SHED_BYTES), Victims::Shed);
+            if victims.is_empty() {
+                break;
+            }
+            excess = excess.saturating_sub(freed);
+        }
+        tier.budget.excess()
     }
 
     /// Ends unplanned entries that make up `bytes`. On memory tiers their room is free now, on disks when they are unlinked.

@@ -5,6 +5,31 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// A cgroup v1 limit from here on is the kernel's word for "none".
+const NO_LIMIT: u64 = 1 << 62;
+
+/// What may run out of memory: the machine, or a control group around us. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headroom {
+    /// What may still be taken, clean file pages that the kernel would give up included.
+    pub available: u64,
+    pub total: u64,
+}
+
+/// The machine and every control group around us that has a limit, now. Empty when the machine tells nothing. Reads a few small files of the
+/// kernel: off the async threads.
+#[must_use]
+pub fn headrooms() -> Vec<Headroom> {
+    headrooms_by(&|path: &Path| fs::read_to_string(path).ok())
+}
+
+fn headrooms_by(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Headroom> {
+    let Some(machine) = read(Path::new("/proc/meminfo")).and_then(|text| meminfo(&text)) else { return Vec::new() };
+    // A limit above the machine's memory binds nobody.
+    let groups = cgroup_headrooms(read).into_iter().filter(|group| group.total < machine.total);
+    std::iter::once(machine).chain(groups).collect()
+}
+
 /// The facts, as values, so that resolving is a function of its arguments.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -31,13 +56,13 @@ impl Machine {
     pub fn here() -> Self {
         let read = |path: &Path| fs::read_to_string(path).ok();
         let uid = rustix::process::geteuid().as_raw();
-        let memory = read(Path::new("/proc/meminfo")).unwrap_or_default();
-        let (cgroup_headroom, cgroup_limit) = cgroup(&read).unzip();
+        let memory = read(Path::new("/proc/meminfo")).and_then(|text| meminfo(&text));
+        let groups = cgroup_headrooms(&read);
         Self {
-            memory_total: meminfo(&memory, "MemTotal:").unwrap_or(u64::MAX),
-            memory_available: meminfo(&memory, "MemAvailable:").unwrap_or(0),
-            cgroup_headroom,
-            cgroup_limit,
+            memory_total: memory.map_or(u64::MAX, |memory| memory.total),
+            memory_available: memory.map_or(0, |memory| memory.available),
+            cgroup_headroom: groups.iter().map(|group| group.available).min(),
+            cgroup_limit: groups.iter().map(|group| group.total).min(),
             uid,
             gid: rustix::process::getegid().as_raw(),
             user_allow_other: read(Path::new("/etc/fuse.conf"))
@@ -70,17 +95,19 @@ fn runtime_dir(uid: u32, xdg: Option<String>) -> PathBuf {
     }
 }
 
-/// A line of /proc/meminfo, bytes.
-fn meminfo(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+/// MemAvailable and MemTotal of /proc/meminfo.
+fn meminfo(text: &str) -> Option<Headroom> {
+    let bytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    Some(Headroom { available: bytes("MemAvailable:")?, total: bytes("MemTotal:")? })
 }
 
-/// The least (limit − use) and the least limit over all control groups around us, versions 2 and 1.
-fn cgroup(read: &dyn Fn(&Path) -> Option<String>) -> Option<(u64, u64)> {
-    let groups = read(Path::new("/proc/self/cgroup"))?;
-    let mut least = None;
-    for line in groups.lines() {
+/// All control groups around us with a limit, versions 2 and 1.
+fn cgroup_headrooms(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Headroom> {
+    let mut found = Vec::new();
+    for line in read(Path::new("/proc/self/cgroup")).unwrap_or_default().lines() {
         let mut fields = line.splitn(3, ':');
         let (_, controllers, path) = (fields.next(), fields.next().unwrap_or(""), fields.next().unwrap_or("/"));
         let (root, limit, used) = if controllers.is_empty() {
@@ -95,13 +122,26 @@ fn cgroup(read: &dyn Fn(&Path) -> Option<String>) -> Option<(u64, u64)> {
         for ancestor in Path::new(relative).ancestors() {
             let folder = Path::new(root).join(ancestor);
             let number = |file: &str| read(&folder.join(file)).and_then(|text| text.trim().parse::<u64>().ok());
-            if let (Some(limit), Some(used)) = (number(limit), number(used)) {
-                let headroom = limit.saturating_sub(used);
-                least = Some(least.map_or((headroom, limit), |(room, least): (u64, u64)| (room.min(headroom), least.min(limit))));
+            if let Some(total) = number(limit).filter(|&total| total < NO_LIMIT)
+                && let Some(used) = number(used)
+            {
+                let cached = read(&folder.join("memory.stat")).map_or(0, |text| reclaimable(&text));
+                found.push(Headroom { available: total.saturating_sub(used.saturating_sub(cached)), total });
             }
         }
     }
-    least
+    found
+}
+
+/// What the kernel would give up before it kills, of a group's memory.stat: file pages not in use, and half of those in use (libraries and data
+/// that are read again and again; MemAvailable leaves out as much at most). tmpfs pages are on neither list.
+fn reclaimable(stat: &str) -> u64 {
+    // version 1 counts the children in its `total_` lines only
+    let value = |name: &str| {
+        let of = |wanted: &str| stat.lines().find_map(|line| line.strip_prefix(wanted)?.strip_prefix(' ')?.trim().parse::<u64>().ok());
+        of(&format!("total_{name}")).or_else(|| of(name)).unwrap_or(0)
+    };
+    value("inactive_file").saturating_add(value("active_file") / 2)
 }
 
 /// Of the nearest ancestor that exists: the directory itself may still have to be made.
@@ -119,9 +159,9 @@ mod tests {
 
     #[test]
     fn memory_is_read() {
-        let text = "MemTotal:  4096 kB\nMemAvailable:   2048 kB\n";
-        assert_eq!((meminfo(text, "MemTotal:"), meminfo(text, "MemAvailable:")), (Some(4 << 20), Some(2 << 20)));
-        assert_eq!(meminfo("nothing", "MemTotal:"), None);
+        let read = meminfo("MemTotal:  4096 kB\nMemAvailable:   2048 kB\n");
+        assert_eq!(read, Some(Headroom { available: 2 << 20, total: 4 << 20 }));
+        assert_eq!(meminfo("nothing"), None);
     }
 
     /// The tightest ancestor counts, whichever it is; "max" is none; version 1 beside version 2.
@@ -129,7 +169,9 @@ mod tests {
     fn the_tightest_control_group_counts() {
         let check = |files: &[(&str, &str)], wanted| {
             let files: HashMap<_, _> = files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
-            assert_eq!(cgroup(&|path| files.get(path).cloned()), wanted);
+            let found = cgroup_headrooms(&|path| files.get(path).cloned());
+            let least = |of: fn(&Headroom) -> u64| found.iter().map(of).min();
+            assert_eq!(least(|group| group.available).zip(least(|group| group.total)), wanted);
         };
         check(&[], None);
         check(
@@ -150,6 +192,32 @@ mod tests {
             ("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "400"),
         ];
         check(&v1, Some((0, 300)));
+        let mut unlimited = v1;
+        unlimited[1].1 = "9223372036854771712\n";
+        check(&unlimited, None);
+    }
+
+    /// File pages would be given up before anybody is killed; a limit larger than the machine is none.
+    #[test]
+    fn file_pages_are_no_use_of_memory() {
+        let files = |group: &'static str, stat: &'static str| {
+            move |path: &Path| match path.to_str()? {
+                "/proc/meminfo" => Some("MemTotal: 4 kB\nMemAvailable: 2 kB\n".to_owned()),
+                "/proc/self/cgroup" => Some("0::/a\n".to_owned()),
+                "/sys/fs/cgroup/a/memory.max" => Some(group.to_owned()),
+                "/sys/fs/cgroup/a/memory.current" => Some("900\n".to_owned()),
+                "/sys/fs/cgroup/a/memory.stat" => Some(stat.to_owned()),
+                _ => None,
+            }
+        };
+        let machine = Headroom { available: 2048, total: 4096 };
+        let v2 = "anon 1\nfile 800\nshmem 500\ninactive_file 100\nactive_file 200\n";
+        assert_eq!(headrooms_by(&files("1000\n", v2)), [machine, Headroom { available: 300, total: 1000 }]);
+        let v1 = "inactive_file 1\nactive_file 1\ntotal_inactive_file 100\ntotal_active_file 200\n";
+        assert_eq!(headrooms_by(&files("1000\n", v1)), [machine, Headroom { available: 300, total: 1000 }]);
+        assert_eq!(headrooms_by(&files("1000\n", "")), [machine, Headroom { available: 100, total: 1000 }]);
+        assert_eq!(headrooms_by(&files("8192\n", v2)), [machine]);
+        assert_eq!(headrooms_by(&|_| None), []);
     }
 
     #[test]
@@ -164,6 +232,7 @@ mod tests {
     fn this_machine_has_memory_and_a_disk() {
         let machine = Machine::here();
         assert!(machine.memory_available > 0 && machine.memory_total < u64::MAX);
+        assert!(headrooms().iter().all(|place| place.available <= place.total) && !headrooms().is_empty());
         let (free, total) = (machine.disk)(Path::new("/does/not/exist/yet")).unwrap();
         assert!(total > 0 && free <= total);
     }

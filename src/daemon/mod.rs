@@ -5,6 +5,7 @@
 //! is over → tasks → tiers.
 
 mod assemble;
+pub mod pressure;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,8 @@ use crate::stats::snapshot::Snapshot;
 use crate::stats::{Stats, serve, text};
 use crate::types::FileIndex;
 
+use pressure::Watch;
+
 /// Read events that wait for the planner: a second of opens at 64,000 a second; 16 B each.
 const READ_EVENTS_MAX: usize = 1 << 16;
 /// Landings that wait for the planner: more than can be in flight.
@@ -39,15 +42,24 @@ struct Running {
     began: Instant,
     stopping: watch::Sender<bool>,
     prefetch: Option<tokio::task::JoinHandle<()>>,
+    pressure: Option<tokio::task::JoinHandle<()>>,
 }
 
 /// Serves `settings` until told to stop, or unmounted from outside.
 ///
 /// # Errors
 /// One line with cause and remedy; `ready` has told it.
-pub async fn run(settings: Settings, ready: Ready, mut stop: mpsc::Receiver<Stop>) -> Result<(), String> {
+pub async fn run(settings: Settings, ready: Ready, stop: mpsc::Receiver<Stop>) -> Result<(), String> {
+    run_watching(settings, ready, stop, Watch::here()).await
+}
+
+/// As [`run`], with the memory figures of `watch`.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_watching(settings: Settings, ready: Ready, mut stop: mpsc::Receiver<Stop>, watch: Watch) -> Result<(), String> {
     let started = tokio::select! {
-        started = start(&settings, &ready) => started,
+        started = start(&settings, &ready, watch) => started,
         _ = stop.recv() => Err("interrupted before the mount answered".to_owned()),
         () = ready.abandoned() => Err("the command was interrupted before the mount answered".to_owned()),
     };
@@ -95,7 +107,7 @@ pub async fn run(settings: Settings, ready: Ready, mut stop: mpsc::Receiver<Stop
 }
 
 /// Everything up to the point where the mount answers.
-async fn start(settings: &Settings, ready: &Ready) -> Result<(Running, server::Server), String> {
+async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Running, server::Server), String> {
     let control = server::bind(&socket_path(&settings.runtime_dir, &settings.mountpoint))?;
     let url = assemble::url(settings)?;
     let tiers = assemble::cache_config(settings, &url);
@@ -136,6 +148,13 @@ async fn start(settings: &Settings, ready: &Ready) -> Result<(Running, server::S
         .map_err(|error| error.to_string())?;
     let mounted = Arc::new(mounted);
 
+    let (limit, memory_limit) = watch::channel(settings.memory.0);
+    let pressure = (settings.memory.0 > 0).then(|| {
+        let mean_file = manifest.total_bytes() / (manifest.len() as u64).max(1);
+        let (door, stats) = (Arc::clone(&door), Arc::clone(&stats));
+        let parts = pressure::Parts { watch, door, stats, configured: settings.memory.0, mean_file, limit };
+        tokio::spawn(pressure::run(parts, stop.clone()))
+    });
     let prefetch = with_plan.then(|| {
         let (objects, inodes, invalidator) = (Arc::clone(&fs), Arc::clone(&fs), mounted.invalidator());
         let parts = prefetch::Parts {
@@ -144,12 +163,13 @@ async fn start(settings: &Settings, ready: &Ready) -> Result<(Running, server::S
             stats: Arc::clone(&stats),
             orders,
             scanned,
+            memory_limit,
             object: Arc::new(move |file: FileIndex| objects.object(file)),
             invalidate: Arc::new(move |file: FileIndex| drop_pages(&invalidator, inodes.ino(file))),
         };
         tokio::spawn(prefetch::run(parts, reads, landings, stop))
     });
-    Ok((Running { mounted, stats, began, stopping, prefetch }, control))
+    Ok((Running { mounted, stats, began, stopping, prefetch, pressure }, control))
 }
 
 /// Best effort: pages that stay after a full queue are the kernel's to reclaim.
@@ -161,7 +181,7 @@ fn drop_pages(invalidator: &fuse::Invalidator, ino: u64) {
 
 /// Out of the tree, then the open files, then the tasks.
 async fn drain(running: Running, tasks: Vec<tokio::task::JoinHandle<()>>, how: Unmount) {
-    let Running { mounted, stopping, prefetch, .. } = running;
+    let Running { mounted, stopping, prefetch, pressure, .. } = running;
     let unmount = Arc::clone(&mounted);
     if !mounted.has_ended() {
         match tokio::task::spawn_blocking(move || unmount.unmount(how)).await {
@@ -175,7 +195,7 @@ async fn drain(running: Running, tasks: Vec<tokio::task::JoinHandle<()>>, how: U
         tracing::warn!("files are still open {}s after the unmount: they are cut off", GRACE.as_secs());
     }
     stopping.send_replace(true);
-    for task in prefetch.into_iter().chain(tasks) {
+    for task in prefetch.into_iter().chain(pressure).chain(tasks) {
         // each ends on `stopping`; one that panicked has been logged by the runtime
         let _ = tokio::time::timeout(Duration::from_secs(1), task).await;
     }

@@ -273,6 +273,18 @@ impl Door {
         self.larges.run_pending_tasks(); // what was removed is dropped only here
     }
 
+    /// As [`TieredCache::limit_memory`], at the cost of parts of large objects that nobody reads too.
+    #[must_use]
+    pub fn limit_memory(&self, bytes: u64) -> u64 {
+        match self.cache.limit_memory(bytes) {
+            0 => 0,
+            _ => {
+                self.drop_idle_parts();
+                self.cache.limit_memory(bytes)
+            }
+        }
+    }
+
     /// Lets go of a version that is no longer wanted, stale or damaged. Its bytes stay counted until its last holder drops it.
     pub fn forget(&self, id: &ObjectId) {
         self.cache.retire(id);

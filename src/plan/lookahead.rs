@@ -84,6 +84,13 @@ impl Window {
         changed
     }
 
+    /// The tiers are larger or smaller now; [`Self::update`] finds the window that fits.
+    pub(crate) fn resize(&mut self, capacity: u64) {
+        self.capacity = capacity;
+        self.in_force = self.in_force.min(capacity);
+        self.limit = self.limit.min(capacity);
+    }
+
     /// A reader waited for a file that was predicted: the store is behind.
     pub(crate) fn waited(&mut self, now: Duration, free: u64) {
         self.waited_at = now;

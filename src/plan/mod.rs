@@ -52,6 +52,8 @@ pub enum Event {
     Gone { file: FileIndex },
     /// The order of an epoch, asked for with [`Action::Compute`]: files at each place, and the number of local ranks.
     Order { order: OrderIndex, epoch: Epoch, files: Arc<EpochFiles> },
+    /// A tier may hold this much from now on.
+    Capacity { tier: usize, bytes: u64 },
     /// What the door measured lately.
     Measured { bytes_per_second: f64, latency_p999: Duration, requests_per_second: f64, in_flight_max: u32 },
     /// Nothing happened for a moment (sent every 100 ms).

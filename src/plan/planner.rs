@@ -1,5 +1,7 @@
 //! [`Planner`]: hands events to the orders' cursors and to the books, and fetches what is due earliest.
 
+mod shed;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +40,10 @@ pub struct Planner {
     in_flight_max: u32,
     /// No room, by the cache's word: wait for a tick or for something to be freed.
     blocked: bool,
+    /// A tier became smaller than what is in it, and is being emptied.
+    shedding: bool,
+    /// Next file the emptying looks at.
+    shed_from: u32,
     retries: Vec<(Duration, FileIndex)>,
     /// Next file of the running sweep.
     sweep: Option<u32>,
@@ -68,6 +74,8 @@ impl Planner {
             window,
             in_flight_max: config.in_flight_max.max(1),
             blocked: false,
+            shedding: false,
+            shed_from: 0,
             retries: Vec::new(),
             sweep: None,
             swept_at: Duration::ZERO,
@@ -120,6 +128,7 @@ impl Planner {
                     cursor.on_order(epoch, files, &self.sizes, round);
                 }
             }
+            Event::Capacity { tier, bytes } => self.resize(tier, bytes),
             Event::Measured { bytes_per_second, latency_p999, in_flight_max, .. } => {
                 self.window.measured(bytes_per_second, latency_p999);
                 self.in_flight_max = in_flight_max.max(1);
@@ -222,7 +231,8 @@ impl Planner {
     }
 
     fn fetched(&mut self, file: FileIndex, tier: usize, ahead: bool) {
-        if self.books.capacity() == 0 {
+        // with no room at all, only what was asked for when there was some
+        if self.books.capacity() == 0 && self.books.class(file) == Class::Absent {
             return;
         }
         let ahead = ahead || self.books.class(file) == Class::InFlight;
@@ -294,6 +304,7 @@ impl Planner {
             }
         }
         self.sweep();
+        self.shed(out);
         self.prefetch(out);
     }
 

@@ -4,9 +4,11 @@
 //! is worth the room: ordered by the retention key) or *disposable* (used, and lost the key test). Disposables are retired lazily, oldest
 //! first, when room is needed; a re-open until then still hits.
 //!
-//! Promises: what the planner asks for never takes a tier beyond its capacity; kept and promised bytes stay within capacity − reserve; a
+//! Promises: what the planner asks for never takes a tier beyond its capacity (`shed.rs`: unless that shrinks); kept and promised bytes stay within capacity − reserve; a
 //! file is retired only when no handle is open on it, because its bytes would not be freed before. The cache's own words (`Fetched`,
 //! `Gone`, `Present`) always win over the books. Does no I/O and knows no orders: the key's round is handed in.
+
+mod shed;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -373,6 +373,7 @@ mod soundness {
         Present(Vec<u32>),
         Answer,
         Measured(u32),
+        Capacity(usize, u64),
         Tick,
     }
 
@@ -389,6 +390,7 @@ mod soundness {
             1 => prop::collection::vec(file, 0..4).prop_map(Step::Present),
             3 => Just(Step::Answer),
             1 => (1..2_000_000u32).prop_map(Step::Measured),
+            1 => (0..3usize, 0..40_000u64).prop_map(|(tier, bytes)| Step::Capacity(tier, bytes)),
             2 => Just(Step::Tick),
         ]
     }
@@ -399,7 +401,7 @@ mod soundness {
         #[test]
         fn any_sequence_of_events_keeps_the_books(
             steps in prop::collection::vec(step(), 1..400),
-            tiers in prop::collection::vec(0..40_000u64, 0..3),
+            mut tiers in prop::collection::vec(0..40_000u64, 0..3),
             sizes in prop::collection::vec(1..3000u64, FILES as usize),
             epochs in prop::option::of(1..5u64),
         ) {
@@ -447,6 +449,12 @@ mod soundness {
                         requests_per_second: 0.0,
                         in_flight_max: rate % 7,
                     },
+                    Step::Capacity(tier, bytes) => {
+                        if let Some(capacity) = tiers.get_mut(tier) {
+                            *capacity = bytes;
+                        }
+                        Event::Capacity { tier, bytes }
+                    }
                     Step::Tick => Event::Tick,
                 };
                 let before: Vec<Class> = (0..FILES).map(|f| planner.books().class(FileIndex(f))).collect();
@@ -478,6 +486,28 @@ mod soundness {
                         Action::Compute { order, epoch } => wanted.push((order, epoch)),
                     }
                 }
+            }
+            // Half of the room, nobody reads and nothing is on its way: soon all of it fits.
+            let mut tell = |planner: &mut Planner, event, out: &mut Vec<Action>| {
+                now += Duration::from_millis(100);
+                planner.handle(now, event, out);
+                planner.books().check();
+            };
+            let mut out = Vec::new();
+            for (tier, capacity) in tiers.iter_mut().enumerate() {
+                *capacity /= 2;
+                tell(&mut planner, Event::Capacity { tier, bytes: *capacity }, &mut out);
+            }
+            for file in (0..FILES).map(FileIndex) {
+                tell(&mut planner, Event::Released { file }, &mut out);
+                if planner.books().class(file) == Class::InFlight {
+                    tell(&mut planner, Event::Failed { file, kind: ErrorKind::NotFound }, &mut out);
+                }
+            }
+            tell(&mut planner, Event::Tick, &mut out);
+            tell(&mut planner, Event::Tick, &mut out);
+            for (tier, capacity) in tiers.iter().enumerate() {
+                prop_assert!(planner.books().used(tier) <= *capacity, "{} of {capacity}", planner.books().used(tier));
             }
         }
     }

@@ -51,6 +51,8 @@ pub struct Parts {
     pub orders: Vec<Order>,
     /// Resolves when all that an earlier run left in the cache is known.
     pub scanned: oneshot::Receiver<()>,
+    /// What the memory tier, the first one, may hold now; the sender is gone where there is none.
+    pub memory_limit: watch::Receiver<u64>,
     /// The version of a file that readers get now.
     pub object: Arc<dyn Fn(FileIndex) -> ObjectMeta + Send + Sync>,
     /// Tells the kernel to drop a file's pages; must not block.
@@ -110,6 +112,10 @@ pub async fn run(
             _ = &mut task.parts.scanned, if scanning => {
                 scanning = false;
                 task.found();
+            }
+            Ok(()) = task.parts.memory_limit.changed() => {
+                let bytes = *task.parts.memory_limit.borrow_and_update();
+                task.handle(Event::Capacity { tier: 0, bytes });
             }
             Some((order, epoch, files)) = orders.recv() => task.handle(Event::Order { order, epoch, files }),
             _ = tick.tick() => task.tick(),

@@ -245,4 +245,9 @@ impl Stats {
             notes.push(text);
         }
     }
+
+    /// Takes back a note that no longer holds.
+    pub fn unnote(&self, text: &str) {
+        self.notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).retain(|note| note != text);
+    }
 }

@@ -239,6 +239,42 @@ fn a_file_being_read_is_no_victim() {
 }
 
 #[test]
+fn a_memory_tier_shrinks_and_grows_while_in_use() {
+    let size = 20_000;
+    for bed in [memory(20 * charge(size)), heap(20 * charge(size))] {
+        for n in 0..20 {
+            bed.put(n, size, if n < 5 { Placement::Planned { tier: 0 } } else { Placement::Unplanned }).unwrap();
+        }
+        let held = bed.hit(5, size).unwrap();
+        assert_eq!(bed.cache.limit_memory(12 * charge(size)), 0);
+        assert_eq!((bed.used(0), bed.stats.tiers[0].capacity_bytes.get()), (12 * charge(size), 12 * charge(size)));
+        assert!((6..14).all(|n| bed.is_miss(n, size)), "the oldest go");
+        assert!((0..6).chain(14..20).all(|n| bed.hit(n, size).is_some()), "planned, read and young ones stay");
+        // a new planned file is admitted in the place of an unplanned one, no more
+        bed.put(30, size, Placement::Planned { tier: 0 }).unwrap();
+        assert_eq!(bed.used(0), 12 * charge(size));
+
+        assert_eq!(bed.cache.limit_memory(3 * charge(size)), 4 * charge(size), "six planned ones and the one being read");
+        assert_eq!(bed.put(31, size, Placement::Unplanned).unwrap_err().kind, ErrorKind::NoSpace);
+        assert_eq!(bytes_of(&held), content(5, size));
+        drop(held);
+        assert_eq!(bed.cache.limit_memory(3 * charge(size)), 3 * charge(size), "it goes when nobody reads it");
+        assert!((0..3).all(|n| bed.cache.retire(&id(n))), "the planner lets go of the rest");
+        assert_eq!((bed.used(0), bed.cache.limit_memory(u64::MAX)), (3 * charge(size), 0));
+        assert_eq!(bed.stats.tiers[0].capacity_bytes.get(), 20 * charge(size), "never more than it was built with");
+        for n in 40..57 {
+            bed.put(n, size, Placement::Unplanned).unwrap();
+        }
+        assert_eq!(bed.used(0), 20 * charge(size));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let bed = disk(dir.path(), MIB);
+    bed.put(1, size, Placement::Unplanned).unwrap();
+    assert_eq!(bed.cache.limit_memory(0), 0, "a disk is no memory tier");
+    assert!(bed.hit(1, size).is_some());
+}
+
+#[test]
 fn transient_files_have_their_own_budget() {
     for memory_in_heap in [false, true] {
         let bed = build(CacheConfig { transient_bytes: charge(5000), memory_in_heap, ..CacheConfig::default() }).unwrap();

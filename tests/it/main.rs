@@ -11,6 +11,7 @@ mod front;
 mod golden;
 mod layering;
 mod mount;
+mod pressure;
 mod promises;
 mod s3_contract;
 mod server;
