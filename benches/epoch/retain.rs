@@ -83,21 +83,8 @@ async fn epochs(options: &Options, scene: &Scene, delay_ms: u64, memory: u64, co
     Ok(Whole { epochs, stats, gets: store.end()?.get })
 }
 
-fn table(options: &Options, scene: &Scene, delay_ms: u64, (c, capacity): (f64, u64), whole: &Whole) -> Result<(), Failure> {
-    let mut table = Table::new(&[
-        "",
-        "files/s",
-        "retained",
-        "bound",
-        "in time",
-        "late",
-        "miss",
-        "store MB",
-        "bound MB",
-        "opens",
-        "passthrough",
-        "READs",
-    ]);
+fn epochs_table(whole: &Whole) -> Table {
+    let mut table = Table::new(&HEAD);
     let mut before = &Value::Null;
     for (epoch, (found, stats)) in whole.epochs.iter().enumerate() {
         let row = rows(stats).iter().rfind(|row| row["epoch"].as_u64() == Some(epoch as u64)).cloned().unwrap_or_default();
@@ -119,6 +106,11 @@ fn table(options: &Options, scene: &Scene, delay_ms: u64, (c, capacity): (f64, u
         ]);
         before = stats;
     }
+    table
+}
+
+fn table(options: &Options, scene: &Scene, delay_ms: u64, (c, capacity): (f64, u64), whole: &Whole) -> Result<(), Failure> {
+    let table = epochs_table(whole);
     let stats = &whole.stats;
     let window = number(stats, "/prefetch/window_bytes");
     let bounds: u64 = rows(stats).iter().map(|row| number(row, "/bound/store_bytes")).sum();
@@ -148,6 +140,9 @@ fn table(options: &Options, scene: &Scene, delay_ms: u64, (c, capacity): (f64, u
         number(stats, "/store/hedges"),
     ))
 }
+
+const HEAD: [&str; 12] =
+    ["", "files/s", "retained", "bound", "in time", "late", "miss", "store MB", "bound MB", "opens", "passthrough", "READs"];
 
 /// The epochs of the only order.
 fn rows(stats: &Value) -> &[Value] {
