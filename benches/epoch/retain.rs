@@ -83,25 +83,11 @@ async fn epochs(options: &Options, scene: &Scene, delay_ms: u64, memory: u64, co
     Ok(Whole { epochs, stats, gets: store.end()?.get })
 }
 
-fn table(options: &Options, scene: &Scene, delay_ms: u64, (c, capacity): (f64, u64), whole: &Whole) -> Result<(), Failure> {
-    let mut table = Table::new(&[
-        "",
-        "files/s",
-        "retained",
-        "bound",
-        "in time",
-        "late",
-        "miss",
-        "store MB",
-        "bound MB",
-        "opens",
-        "passthrough",
-        "READs",
-    ]);
+fn epochs_table(whole: &Whole) -> Table {
+    let mut table = Table::new(&HEAD);
     let mut before = &Value::Null;
     for (epoch, (found, stats)) in whole.epochs.iter().enumerate() {
-        let row = stats.pointer("/orders/0/epochs").and_then(Value::as_array).into_iter().flatten();
-        let row = row.filter(|row| row["epoch"].as_u64() == Some(epoch as u64)).next_back().cloned().unwrap_or_default();
+        let row = rows(stats).iter().rfind(|row| row["epoch"].as_u64() == Some(epoch as u64)).cloned().unwrap_or_default();
         let since = |pointer: &str| number(stats, pointer) - number(before, pointer);
         let bytes = ["/bytes/retained", "/bytes/in_time", "/bytes/late", "/bytes/miss"].map(|pointer| number(&row, pointer));
         table.row([
@@ -120,15 +106,14 @@ fn table(options: &Options, scene: &Scene, delay_ms: u64, (c, capacity): (f64, u
         ]);
         before = stats;
     }
+    table
+}
+
+fn table(options: &Options, scene: &Scene, delay_ms: u64, (c, capacity): (f64, u64), whole: &Whole) -> Result<(), Failure> {
+    let table = epochs_table(whole);
     let stats = &whole.stats;
     let window = number(stats, "/prefetch/window_bytes");
-    let bounds: u64 = stats
-        .pointer("/orders/0/epochs")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .map(|row| number(row, "/bound/store_bytes"))
-        .sum();
+    let bounds: u64 = rows(stats).iter().map(|row| number(row, "/bound/store_bytes")).sum();
     let (bytes, extra) = (number(stats, "/store/bytes"), number(stats, "/store/bytes_extra"));
     let (issued, wasted) = (number(stats, "/prefetch/issued"), number(stats, "/prefetch/wasted"));
     show(&format!(
@@ -154,6 +139,14 @@ fn table(options: &Options, scene: &Scene, delay_ms: u64, (c, capacity): (f64, u
         number(stats, "/store/retries"),
         number(stats, "/store/hedges"),
     ))
+}
+
+const HEAD: [&str; 12] =
+    ["", "files/s", "retained", "bound", "in time", "late", "miss", "store MB", "bound MB", "opens", "passthrough", "READs"];
+
+/// The epochs of the only order.
+fn rows(stats: &Value) -> &[Value] {
+    stats.pointer("/orders/0/epochs").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn megabytes(bytes: u64) -> String {
