@@ -14,6 +14,12 @@ use crate::stats::Stats;
 /// it is complete, so this is memory beside the tiers.
 const IN_FLIGHT_BYTES_MAX: u64 = 256 << 20;
 
+/// Under a cap on the bandwidth, all that is on its way shares it: more than half a second's worth would keep the next reader waiting for what
+/// is needed later. Never less than eight small files, or one request at a time would pay every latency.
+fn capped_bytes(bandwidth: u64) -> u64 {
+    (bandwidth / 2).clamp(1 << 20, IN_FLIGHT_BYTES_MAX)
+}
+
 /// Names a job before it waits, so that it can be promoted while it does.
 pub type Ticket = u64;
 
@@ -34,11 +40,11 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// At most `most` requests at once.
+    /// At most `most` requests at once; `bandwidth`: bytes per second, if capped.
     #[must_use]
-    pub fn new(most: usize, stats: Arc<Stats>) -> Arc<Self> {
+    pub fn new(most: usize, bandwidth: Option<u64>, stats: Arc<Stats>) -> Arc<Self> {
         let concurrency = Concurrency::new(most);
-        let queue = Queue::new(concurrency.limit(), IN_FLIGHT_BYTES_MAX);
+        let queue = Queue::new(concurrency.limit(), bandwidth.map_or(IN_FLIGHT_BYTES_MAX, capped_bytes));
         let inner = Inner { queue, concurrency, waiters: HashMap::new(), next: 0 };
         Arc::new(Self { inner: Mutex::new(inner), began: Instant::now(), stats })
     }
@@ -136,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_waiter_loses_no_place() {
-        let gate = Gate::new(1, Arc::new(Stats::default()));
+        let gate = Gate::new(1, None, Arc::new(Stats::default()));
         let first = gate.enter(gate.ticket(), 1, Priority::Ahead).await;
         for _ in 0..3 {
             let waiting = gate.enter(gate.ticket(), 1, Priority::Demand);
@@ -150,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_promoted_job_overtakes() {
-        let gate = Gate::new(1, Arc::new(Stats::default()));
+        let gate = Gate::new(1, None, Arc::new(Stats::default()));
         let first = gate.enter(gate.ticket(), 1, Priority::Ahead).await;
         let (a, b) = (gate.ticket(), gate.ticket());
         let order = Arc::new(Mutex::new(Vec::new()));

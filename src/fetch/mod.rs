@@ -170,7 +170,7 @@ impl Door {
         Arc::new(Self {
             store,
             cache,
-            gate: Gate::new(config.max_requests, Arc::clone(&stats)),
+            gate: Gate::new(config.max_requests, config.max_bandwidth, Arc::clone(&stats)),
             stats,
             runtime,
             config,
