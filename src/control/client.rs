@@ -12,6 +12,8 @@ use super::{ANSWER_MAX_BYTES, Answer, Info, Request};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Draining may take as long as the reads in flight: after this the command says so and goes.
 const PATIENCE_FOR_THE_END: Duration = Duration::from_secs(60);
+/// A lazy unmount leaves open files open for as long as their readers like: only an idle daemon is waited for.
+const PATIENCE_WHEN_LAZY: Duration = Duration::from_secs(1);
 
 /// Asks one request.
 ///
@@ -33,7 +35,8 @@ pub fn unmount(socket: &Path, lazy: bool) -> Result<bool, String> {
         other => return Err(format!("the daemon gave another answer than asked for ({other:?}): is it another version?")),
     }
     // The daemon keeps the connection until it ends.
-    reader.get_ref().set_read_timeout(Some(PATIENCE_FOR_THE_END)).map_err(|error| error.to_string())?;
+    let patience = if lazy { PATIENCE_WHEN_LAZY } else { PATIENCE_FOR_THE_END };
+    reader.get_ref().set_read_timeout(Some(patience)).map_err(|error| error.to_string())?;
     Ok(!matches!(reader.read(&mut [0]), Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)))
 }
 

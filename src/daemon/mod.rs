@@ -32,7 +32,7 @@ use pressure::Watch;
 const READ_EVENTS_MAX: usize = 1 << 16;
 /// Landings that wait for the planner: more than can be in flight.
 const DOOR_EVENTS_MAX: usize = 1 << 13;
-/// After a stop, open files are served this long: container runtimes kill after 10 s by default.
+/// After a signal, open files are served this long: container runtimes kill after 10 s by default.
 const GRACE: Duration = Duration::from_secs(8);
 
 /// A mount with everything that belongs to it.
@@ -82,26 +82,27 @@ pub async fn run_watching(settings: Settings, ready: Ready, mut stop: mpsc::Rece
             }
             Err(error) => {
                 ready.failed(&error);
-                drain(running, tasks, Unmount::Lazy).await;
+                drain(running, tasks, Some(GRACE)).await;
                 return Err(error);
             }
         }
     }
     if ready.ready(&assemble::summary(&settings, &running.stats, listening)).is_err() {
-        drain(running, tasks, Unmount::Lazy).await;
+        drain(running, tasks, Some(GRACE)).await;
         return Ok(());
     }
     tracing::info!(url = %settings.url, mountpoint = %settings.mountpoint.display(), "mounted");
     let gone = Arc::clone(&running.mounted);
-    tokio::select! {
-        () = gone.wait() => tracing::info!("unmounted from outside"),
-        _ = unmount_asked.recv() => {}
-        _ = stop.recv() => tracing::info!("asked to stop"),
-    }
+    let grace = tokio::select! {
+        () = gone.wait() => None,
+        // whoever unmounts lazily wants open files served until they are closed
+        _ = unmount_asked.recv() => None,
+        _ = stop.recv() => Some(GRACE),
+    };
     drop(gone);
     tokio::select! {
-        () = drain(running, tasks, Unmount::Lazy) => {}
-        Some(Stop::Now) = stop.recv() => tracing::warn!("asked to stop a second time: open files are cut off"),
+        () = drain(running, tasks, grace) => {}
+        Some(Stop::Drain | Stop::Now) = stop.recv() => tracing::warn!("asked to stop a second time: open files are cut off"),
     }
     Ok(())
 }
@@ -179,20 +180,24 @@ fn drop_pages(invalidator: &fuse::Invalidator, ino: u64) {
     }
 }
 
-/// Out of the tree, then the open files, then the tasks.
-async fn drain(running: Running, tasks: Vec<tokio::task::JoinHandle<()>>, how: Unmount) {
+/// Out of the tree, then the open files (`grace`: no longer than that), then the tasks.
+async fn drain(running: Running, tasks: Vec<tokio::task::JoinHandle<()>>, grace: Option<Duration>) {
     let Running { mounted, stopping, prefetch, pressure, .. } = running;
     let unmount = Arc::clone(&mounted);
     if !mounted.has_ended() {
-        match tokio::task::spawn_blocking(move || unmount.unmount(how)).await {
+        match tokio::task::spawn_blocking(move || unmount.unmount(Unmount::Lazy)).await {
             // somebody was faster
             Ok(Err(MountError::NotMounted(_))) => {}
             Ok(Err(error)) if !mounted.has_ended() => tracing::warn!(%error, "unmounting"),
             _ => {}
         }
     }
-    if tokio::time::timeout(GRACE, mounted.wait()).await.is_err() {
-        tracing::warn!("files are still open {}s after the unmount: they are cut off", GRACE.as_secs());
+    match grace {
+        None => mounted.wait().await,
+        Some(grace) if tokio::time::timeout(grace, mounted.wait()).await.is_err() => {
+            tracing::warn!("files are still open {} s after the unmount: they are cut off", grace.as_secs());
+        }
+        Some(_) => {}
     }
     stopping.send_replace(true);
     for task in prefetch.into_iter().chain(pressure).chain(tasks) {

@@ -470,3 +470,22 @@ fn large_objects_in_an_order_are_read_by_ranges_and_fetched_once() {
     let counters = server.counters();
     assert!(counters.bytes <= (4 * (20 << 20)) + (4 << 20), "{counters:?}");
 }
+
+#[test]
+fn a_lazy_unmount_serves_open_files_until_they_are_closed() {
+    let server = Server::start_with_threads(ServerConfig::default(), 1).expect("a loopback port");
+    let body: Vec<u8> = (0..24_u32 << 20).map(|i| (i % 241) as u8).collect();
+    server.put("f/large.bin", body.clone());
+    let mount = Belady::mount_bucket(&server, &["--memory", "64MiB"]);
+    let mut file = File::open(mount.dir.join("f/large.bin")).expect("opens");
+    let dir = mount.dir.to_str().expect("plain").to_owned();
+    let busy = crate::support::belady::run(&["umount", &dir]);
+    assert!(!busy.status.success() && String::from_utf8_lossy(&busy.stderr).contains("--lazy"), "{busy:?}");
+    assert!(crate::support::belady::run(&["umount", "--lazy", &dir]).status.success());
+    assert!(!crate::support::belady::is_mounted(&mount.dir));
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).expect("the open file is served");
+    assert!(bytes == body);
+    drop(file);
+    assert_eq!(mount.wait(), 0, "the daemon ends with its last reader");
+}

@@ -109,6 +109,11 @@ impl Belady {
         detach(&self.dir);
     }
 
+    /// The daemon's exit status, when it ends by itself.
+    pub(crate) fn wait(mut self) -> i32 {
+        self.child.take().expect("mounted").wait().expect("our child").code().unwrap_or(-1)
+    }
+
     /// `belady umount`, and the daemon's exit status.
     pub(crate) fn unmount(mut self) -> i32 {
         let answer = run(&["umount", self.dir.to_str().expect("a plain path")]);
