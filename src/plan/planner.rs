@@ -27,6 +27,10 @@ const RETRIES_MAX: usize = 1024;
 /// Fetches asked for per concurrent request of the store: one on the wire, one waiting, so that the door never idles.
 const QUEUE_PER_REQUEST: u32 = 2;
 
+/// So many opens of other files, and none of an order, are worth a word.
+const UNREAD_AFTER: u64 = 128;
+const UNREAD: &str = "files are read, but none of this node's stream: check ranks, world size and root";
+
 /// See the module documentation of [`super`].
 #[derive(Debug)]
 pub struct Planner {
@@ -402,6 +406,8 @@ impl Planner {
     pub fn order(&self, order: OrderIndex) -> OrderView<'_> {
         let cursor = &self.orders[order];
         let pass = cursor.passes.front();
+        // Nothing speaks against such an order: readers of something else may be all there are yet. But who declared it wants to know.
+        let unread = cursor.is_locked() && cursor.observed == 0 && self.unassigned.accesses >= UNREAD_AFTER;
         OrderView {
             state: cursor.state,
             epoch: pass.map_or(cursor.last_epoch(), |pass| pass.index.epoch),
@@ -410,7 +416,7 @@ impl Planner {
             confidence: cursor.confidence(),
             observed: cursor.observed,
             predicted: cursor.predicted,
-            note: &cursor.note,
+            note: if unread { UNREAD } else { &cursor.note },
         }
     }
 

@@ -172,6 +172,17 @@ fn a_wrong_seed_is_noticed_within_256_opens() {
 }
 
 #[test]
+fn a_rank_of_another_node_is_told_and_costs_one_window() {
+    let n = 4000;
+    let mut run = run_of(&shuffled(0..n, 1, 8, 0..1), 1, THREADS);
+    run.predicted = shuffled(0..n, 1, 8, 1..2);
+    let forecast = simulation(n, 400_000, vec![run]).run();
+    check_sound(&forecast);
+    assert!(forecast.orders[0].note.contains("check ranks"), "{:?}", forecast.orders[0].note);
+    assert!(forecast.view.issued * 1000 <= 400_000 / 4, "{}", forecast.view.issued);
+}
+
+#[test]
 fn a_wrong_world_size_is_noticed_within_256_opens() {
     for (declared, actual, readers) in [(4, 8, THREADS), (8, 4, THREADS), (4, 8, LOADER), (8, 4, LOADER)] {
         for ranks in [0..1, 0..4] {
