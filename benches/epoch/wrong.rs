@@ -42,8 +42,8 @@ const CASES: [Case; 3] = [
 struct Run {
     found: Found,
     to_none: f64,
-    /// Opens when the mount was first seen to have dropped the order.
-    lost_after: Option<u64>,
+    /// Opens when the mount was first seen to have dropped the order, or to say of it that it is not what is read.
+    noticed_after: Option<u64>,
     stats: Value,
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
     let scene = Scene::new(options.files, options.mean_bytes);
     let delay_ms = options.delay_ms.unwrap_or(20);
     let store = Store::serve(scene.files, scene.mean_bytes, delay_ms)?;
-    let mut table = Table::new(&["", "files/s", "÷ none", "lost after opens", "prefetched", "wasted", "store MB ÷ none"]);
+    let mut table = Table::new(&["", "files/s", "÷ none", "noticed after opens", "prefetched", "wasted", "store MB ÷ none"]);
     let mut notes = String::new();
     for case in &CASES {
         let (mut none, mut runs) = (Vec::new(), vec![Vec::new(); case.declared.len()]);
@@ -68,12 +68,12 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
         table.row(["none".to_owned(), format!("{of_none:.0}"), "1".into(), String::new(), "0".into(), "0".into(), "1".into()]);
         for (declared, runs) in case.declared.iter().zip(&runs) {
             let count = |pointer: &str| runs.iter().map(|run| number(&run.stats, pointer)).max().unwrap_or_default().to_string();
-            let lost = runs.iter().map(|run| run.lost_after).collect::<Option<Vec<u64>>>();
+            let noticed = runs.iter().map(|run| run.noticed_after).collect::<Option<Vec<u64>>>();
             table.row([
                 declared.0.to_owned(),
                 format!("{:.0}", median(runs.iter().map(|run| run.found.files_per_second()))),
                 format!("{:.2}", median(runs.iter().map(|run| run.to_none))),
-                lost.map_or("not noticed".to_owned(), |opens| format!("≤ {}", opens.into_iter().max().unwrap_or_default())),
+                noticed.map_or("not noticed".to_owned(), |opens| format!("≤ {}", opens.into_iter().max().unwrap_or_default())),
                 count("/prefetch/issued"),
                 count("/prefetch/wasted"),
                 format!("{:.2}", median(runs.iter().map(|run| bytes(&run.stats))) / bytes_of_none),
@@ -84,9 +84,14 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
     }
     show(&format!(
         "First byte after {delay_ms} ms, the first {FIRST} of a stream over {} files, {} reader threads, median of {} (opens, prefetched and \
-         wasted: the largest):\n\n{table}\n{notes}",
+         wasted: the largest; the stats are written every 100 ms):\n\n{table}\n{notes}",
         scene.files, options.threads, options.reps
     ))
+}
+
+fn has_noticed(stats: &Value) -> bool {
+    let order = &stats["orders"][0];
+    order["state"] == "lost" || order["note"].as_str().is_some_and(|note| !note.is_empty())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
@@ -108,21 +113,21 @@ async fn one(options: &Options, scene: &Scene, store: &Store, truth: &str, decla
         how: How::Files,
     };
     let mut reader = start(&job, mount.user())?;
-    let mut lost_after = None;
+    let mut noticed_after = None;
     while reader.try_wait()?.is_none() {
         // Without an order there is nothing to ask, but asking costs: both are asked.
         let stats = mount.stats()?;
-        if lost_after.is_none() && stats.pointer("/orders/0/state").is_some_and(|state| state == "lost") {
-            lost_after = Some(number(&stats, "/reads/opens"));
+        if noticed_after.is_none() && has_noticed(&stats) {
+            noticed_after = Some(number(&stats, "/reads/opens"));
         }
         sleep(LOOK).await;
     }
     let found = finish(reader)?;
     let stats = mount.stats()?;
-    if lost_after.is_none() && stats.pointer("/orders/0/state").is_some_and(|state| state == "lost") {
-        lost_after = Some(number(&stats, "/reads/opens"));
+    if noticed_after.is_none() && has_noticed(&stats) {
+        noticed_after = Some(number(&stats, "/reads/opens"));
     }
     mount.end().await?;
     let to_none = none.map_or(1.0, |none| found.files_per_second() / none.files_per_second());
-    Ok(Run { found, to_none, lost_after, stats })
+    Ok(Run { found, to_none, noticed_after, stats })
 }
