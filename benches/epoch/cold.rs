@@ -44,13 +44,18 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
 
 async fn at(options: &Options, scene: &Scene, delay_ms: u64) -> Result<(), Failure> {
     let store = Store::serve(options.files, options.mean_bytes, delay_ms)?;
-    let caches = [("belady, cache for all", scene.all()), ("belady, cache for half", scene.charged / 2)];
+    let at_most = CONNECTIONS.to_string();
+    let caches: [(&str, u64, &[&str]); 3] = [
+        ("belady, cache for all", scene.all(), &[]),
+        ("belady, cache for half", scene.charged / 2, &[]),
+        ("belady, --max-requests 64", scene.all(), &["--max-requests", &at_most]),
+    ];
     let (mut raws, mut runs) = (Vec::new(), caches.map(|_| Vec::new()));
     for rep in 0..options.reps {
         say(&format!("cold, {delay_ms} ms, repetition {rep}"));
         let raw = raw(scene, &store).await?;
         for (cache, runs) in caches.iter().zip(&mut runs) {
-            runs.push(mounted(options, scene, &store, cache.1, raw.files_per_second).await?);
+            runs.push(mounted(options, scene, &store, cache, raw.files_per_second).await?);
         }
         raws.push(raw);
     }
@@ -118,9 +123,9 @@ async fn raw(scene: &Scene, store: &Store) -> Result<Raw, Failure> {
     })
 }
 
-async fn mounted(options: &Options, scene: &Scene, store: &Store, memory: u64, raw: f64) -> Result<Run, Failure> {
+async fn mounted(options: &Options, scene: &Scene, store: &Store, cache: &(&str, u64, &[&str]), raw: f64) -> Result<Run, Failure> {
     let order = format!("{ORDER}:epochs=1");
-    let mount = Mount::belady(store, User::Root, memory, &["--order", &order]).await?;
+    let mount = Mount::belady(store, User::Root, cache.1, &[&["--order", &order], cache.2].concat()).await?;
     let job = Job {
         root: mount.dir.clone(),
         files: scene.files,
