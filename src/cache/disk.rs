@@ -118,7 +118,10 @@ impl DiskDir {
 
     /// Lets another process take over.
     pub(super) fn disown(&self) {
-        *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Some(lock) = self.owner.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // in so many words: a process that is being started just now holds a copy of the descriptor until its exec. Failing, closing it does the same
+            let _ = rustix::fs::flock(&lock, FlockOperation::Unlock);
+        }
     }
 
     fn try_label(&self) -> io::Result<()> {
