@@ -148,7 +148,7 @@ impl Report {
         if let Some(last) = self.epochs.last().filter(|_| self.epochs.len() > 1) {
             let possible = last.bound_retained_rate.map_or_else(
                 || "the mount gives no bound for it".to_owned(),
-                |bound| format!("the best possible cache keeps {:.1} %", bound * 100.0),
+                |bound| format!("the bound for a cache of this size less its read-ahead is {:.1} %", bound * 100.0),
             );
             verdict
                 .push(format!("the last epoch found {:.1} % of its bytes kept from earlier ones; {possible}", last.retained_rate * 100.0));
@@ -176,7 +176,7 @@ retained: the file's bytes were here since an earlier epoch
 in time:  fetched ahead of its use, complete before it was asked for; the reader did not wait
 late:     still on its way when it was asked for; the reader waited for the rest of it
 miss:     fetched because it was asked for; the reader waited for all of it
-kept:     retained, as part of all bytes (possible: what the best possible cache of this size keeps)
+kept:     retained, as part of all bytes (bound: what Bélády's MIN keeps in the cache less the read-ahead's room, which is not always full)
 GETs, MB: what the store itself counted; they include what was fetched ahead for the next epoch
 CPU:      of the mount's process (for plain GETs: of the client), milliseconds per file
 ";
@@ -209,7 +209,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "{:<36}{:>9}{:>8}{:>10}{:>9}{:>6}{:>6}{:>9}{:>12}{:>7}{:>10}{:>8}",
-            "", "files/s", "MB/s", "retained", "in time", "late", "miss", "kept", "(possible)", "GETs", "store MB", "CPU ms"
+            "", "files/s", "MB/s", "retained", "in time", "late", "miss", "kept", "(bound)", "GETs", "store MB", "CPU ms"
         )?;
         for row in &self.plain {
             let part = if row.speed.files < self.files { format!(" ({} files)", row.speed.files) } else { String::new() };
@@ -319,7 +319,7 @@ mod tests {
         for (word, row, value) in [
             ("files/s", 1, "45"),
             ("MB/s", 2, "11.0"),
-            ("(possible)", 4, "50.0 %"),
+            ("(bound)", 4, "50.0 %"),
             ("late", 3, "2"),
             ("GETs", 4, "100"),
             ("retained", 4, "48"),

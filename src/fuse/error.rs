@@ -31,7 +31,7 @@ pub enum MountError {
     Denied,
     #[error("--allow-other needs the line user_allow_other in /etc/fuse.conf (or root): add it, or mount with --no-allow-other")]
     AllowOther,
-    #[error("{path} is busy (open files or a working directory in it): close them, or unmount lazily (umount -l {path})", path = .0.display())]
+    #[error("{path} is busy (open files or a working directory in it): close them first", path = .0.display())]
     Busy(PathBuf),
     #[error("{path} is not mounted", path = .0.display())]
     NotMounted(PathBuf),

@@ -31,6 +31,8 @@ pub enum Binding {
     Throttling,
     /// No order is followed: every first read waits for the store's latency.
     UnknownOrder,
+    /// Files are read that no order knew to be next, and an order says what is odd.
+    WrongOrder,
     /// The look-ahead does not fit into the cache.
     Window,
     /// The store's bandwidth or our connections: everything is known ahead and still late.
@@ -90,11 +92,19 @@ fn binding(now: &Snapshot, before: &Snapshot) -> Binding {
         Binding::Throttling
     } else if !now.orders.iter().any(|order| order.state == "locked") {
         Binding::UnknownOrder
+    } else if missed_most(now, before) && now.orders.iter().any(|order| !order.note.is_empty()) {
+        Binding::WrongOrder
     } else if now.prefetch.window_wanted_bytes.saturating_sub(now.prefetch.window_bytes) > now.prefetch.window_bytes / WINDOW_LAG {
         Binding::Window
     } else {
         Binding::Bandwidth
     }
+}
+
+/// More than half of the accesses were of files that nothing had asked for.
+fn missed_most(now: &Snapshot, before: &Snapshot) -> bool {
+    let accesses = now.reads.accesses.saturating_sub(before.reads.accesses);
+    now.reads.miss.saturating_sub(before.reads.miss) * 2 > accesses
 }
 
 /// The whole screen, lines of at most some 150 characters.
@@ -157,6 +167,10 @@ fn remedy(by: Binding, now: &Snapshot) -> String {
     match by {
         Binding::StoreErrors => format!("the store fails ({} errors so far): see the log", now.store.errors),
         Binding::Throttling => "the store asks us to slow down: lower --max-requests, or spread the keys over more prefixes".to_owned(),
+        Binding::WrongOrder => {
+            let odd = now.orders.iter().find(|order| !order.note.is_empty()).map_or("", |order| order.note.as_str());
+            format!("most files come unforeseen: {odd}")
+        }
         Binding::UnknownOrder => match now.orders.first() {
             Some(order) => format!(
                 "the order {:?} is {}, so reads wait for the store's latency: check seed, world and files of --order",
@@ -246,7 +260,7 @@ fn reuse(out: &mut String, now: &Snapshot) {
                 out,
                 "",
                 &format!(
-                    "{} epoch {}: retained {} of possible {}; from the store {} (least possible {}); {}",
+                    "{} epoch {}: retained {} (bound {}); from the store {} (least possible {}); {}",
                     order.id,
                     epoch.epoch,
                     percent(ratio(epoch.bytes.retained, sum)),
@@ -443,6 +457,9 @@ mod tests {
         assert_eq!(verdict(&starved).1, Binding::Bandwidth, "the window lags a little behind what is wanted: that is no lack of cache");
         starved.prefetch.window_wanted_bytes = 1200;
         assert_eq!(verdict(&starved).1, Binding::Window);
+        (starved.reads.accesses, starved.reads.miss) = (100, 90);
+        starved.orders[0].note = "files are read, but none of this node's stream".into();
+        assert_eq!(verdict(&starved).1, Binding::WrongOrder);
         starved.orders[0].state = "lost".into();
         assert_eq!(verdict(&starved).1, Binding::UnknownOrder);
         starved.store.throttled = 1;
@@ -487,7 +504,7 @@ mod tests {
             "verdict  readers are not waiting (0.0% of the time)",
             "ready 90.0%: retained 50.0%, in time 40.0%; late 6.0%, miss 4.0%",
             "page cache are not in it",
-            "train epoch 1: retained 49.0% of possible 50.0%",
+            "train epoch 1: retained 49.0% (bound 50.0%)",
             "1,000,000 GET, 1,000 LIST",
             "requests $0.41 since it was mounted; bytes $0 within the region, $9.00 out of it (S3 list prices",
             "DEGRADED after 2 errors",
