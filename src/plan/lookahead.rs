@@ -21,6 +21,8 @@ const CALM: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Window {
     capacity: u64,
+    /// All there is to read: nobody wants more of it ahead.
+    data: u64,
     mean_size: u64,
     measured: Option<(f64, Duration)>,
     wanted: u64,
@@ -31,9 +33,10 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(capacity: u64, mean_size: u64) -> Self {
+    pub(crate) fn new(capacity: u64, mean_size: u64, data: u64) -> Self {
         let mut window = Self {
             capacity,
+            data,
             mean_size: mean_size.max(1),
             measured: None,
             wanted: 0,
@@ -75,7 +78,7 @@ impl Window {
             Some((rate, latency)) => (rate * latency.as_secs_f64()) as u64,
             None => DEFAULT_FILES * self.mean_size,
         };
-        self.wanted = store.saturating_add(burst_bytes).saturating_add(open_bytes).max(LEAST_FILES * self.mean_size);
+        self.wanted = store.saturating_add(burst_bytes).saturating_add(open_bytes).min(self.data).max(LEAST_FILES * self.mean_size);
         let target = self.wanted.min(self.capacity / 4).max((LEAST_FILES * self.mean_size).min(self.capacity));
         let changed = self.in_force.abs_diff(target) > self.in_force / HYSTERESIS;
         if changed {
@@ -114,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_window_is_rate_times_tail_latency_plus_bursts_within_its_bounds() {
-        let mut window = Window::new(100_000, 100);
+        let mut window = Window::new(100_000, 100, u64::MAX);
         assert_eq!(window.bytes(), 6_400);
         window.measured(100_000.0, Duration::from_millis(100));
         window.update(2_000, 1_000);
@@ -125,11 +128,14 @@ mod tests {
         window.measured(1.0, Duration::from_millis(1));
         window.update(0, 0);
         assert_eq!(window.bytes(), 800);
+        let mut all = Window::new(100_000, 100, 5_000);
+        all.update(1_000_000, 0);
+        assert_eq!((all.bytes(), all.wanted()), (5_000, 5_000), "no more than there is");
     }
 
     #[test]
     fn waits_double_the_limit_up_to_free_room_and_calm_shrinks_it() {
-        let mut window = Window::new(100_000, 100);
+        let mut window = Window::new(100_000, 100, u64::MAX);
         window.waited(Duration::from_secs(1), 50_000);
         assert_eq!(window.limit(), 12_800);
         window.waited(Duration::from_secs(1), 50_000);

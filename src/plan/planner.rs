@@ -68,7 +68,7 @@ impl Planner {
         let rooms: Arc<[u64]> = sizes.iter().map(|&size| (config.room)(size)).collect();
         let books = Residency::new(&config.tiers, Arc::clone(&rooms));
         let total: u64 = rooms.iter().fold(0, |sum, &size| sum.saturating_add(size));
-        let window = Window::new(books.capacity(), total / u64::try_from(sizes.len()).unwrap_or(1).max(1));
+        let window = Window::new(books.capacity(), total / u64::try_from(sizes.len()).unwrap_or(1).max(1), total);
         let mut planner = Self {
             ideal: Ideal::new(sizes.len()),
             sizes,
