@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::types::{Epoch, SampleIndex};
 
+pub mod infer;
 pub mod mt19937;
 pub mod plain;
 pub mod shard;

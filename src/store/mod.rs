@@ -3,6 +3,7 @@
 //! It does not cache, does not prefetch, and does not retry: repeating is the door's decision (`fetch/retry.rs`), so that demand and
 //! prefetch share one policy and one set of counters.
 
+pub mod batch;
 pub mod directory;
 pub mod fault;
 pub mod listing;
@@ -20,6 +21,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
+use crate::store::batch::{BatchLimits, Pieces, Wanted};
 use crate::types::{ErrorKind, ObjectId, ObjectMeta};
 
 /// A failure of the store. Clone, because readers that share one request share its failure.
@@ -66,4 +68,15 @@ pub trait Store: Send + Sync + Debug {
     /// The bytes `range` (not empty, within the object) of exactly this version. Resolves when the response's headers are in.
     /// `Changed` when the object is another version by now.
     async fn read(&self, id: &ObjectId, range: Range<u64>) -> Result<Body, StoreError>;
+
+    /// What one ordered batch may carry now; `None`: single reads are all there is. A store may come to know that its server has no batches.
+    fn batch_limits(&self) -> Option<BatchLimits> {
+        None
+    }
+
+    /// Several whole objects in the order asked, none of them twice refused for another's sake (see [`Piece`](batch::Piece)).
+    /// Resolves when the response's headers are in. Without anything better: one single read after the other.
+    async fn read_batch(&self, wanted: &[Wanted]) -> Result<Pieces, StoreError> {
+        batch::by_single_reads(self, wanted).await
+    }
 }

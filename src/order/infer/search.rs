@@ -1,0 +1,1 @@
+//! Searches for the generator behind an order's front.
