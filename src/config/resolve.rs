@@ -12,6 +12,7 @@ use super::keys::{KEYS, Kind, Layer};
 use super::machine::Machine;
 use super::{Orders, Settings, StoreSettings, TierSettings, default_disk, default_of, file, mountpoint, values};
 use crate::order::spec::OrderSpec;
+use crate::types::rule::NameFile;
 use crate::types::{ByteSize, SampleRule};
 
 /// Name of the tier of `--cache-dir`.
@@ -314,7 +315,7 @@ fn orders(r: &mut Resolver<'_>) -> Orders {
                 error.to_string().trim_start_matches("order: ").to_owned()
             })
             .and_then(|mut spec| {
-                if let SampleRule::List(list) = &mut spec.files {
+                if let SampleRule::Names(_, NameFile::Local(list)) = &mut spec.files {
                     *list = values::path(&list.to_string_lossy())?;
                 }
                 Ok(Said::Spec(Box::new(spec)))

@@ -115,7 +115,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
     let stats = Arc::new(assemble::stats(settings, &tiers));
     let store = assemble::store(settings, &url, &stats).await?;
     let manifest = Arc::new(assemble::manifest(settings, &url, &store, &stats, ready).await?);
-    let orders = assemble::orders(settings, &manifest)?;
+    let orders = assemble::orders(settings, &manifest, &store).await?;
     let (cache, scanned) = assemble::cache(settings, tiers, &stats).await?;
 
     let (stopping, stop) = watch::channel(false);
