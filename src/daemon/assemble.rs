@@ -15,6 +15,7 @@ use crate::dataset::samples::samples;
 use crate::dataset::{Manifest, Node};
 use crate::fs::{self, FsConfig};
 use crate::fuse::{Feature, MountConfig, default_threads};
+use crate::observe::record::Recorder;
 use crate::prefetch::Order;
 use crate::stats::{Stats, TierCounters};
 use crate::store::Store;
@@ -175,6 +176,13 @@ async fn text_in_mount(manifest: &Manifest, store: &Arc<dyn Store>, path: &str) 
         }
     }
     String::from_utf8(bytes).map_err(|_| "it is no UTF-8 text".to_owned())
+}
+
+/// The record of opens, where one is asked for.
+pub(super) fn recorder(settings: &Settings, manifest: &Arc<Manifest>, stats: &Arc<Stats>) -> Result<Option<Recorder>, String> {
+    let Some(path) = &settings.record_opens else { return Ok(None) };
+    let recorder = Recorder::start(path, Arc::clone(manifest), Arc::clone(stats));
+    recorder.map(Some).map_err(|error| format!("--record-opens {}: {error}", path.display()))
 }
 
 /// The tiers, and word of when all that an earlier run left is known: the scan goes on in the background, reads do not wait for it.

@@ -176,3 +176,86 @@ fn launch(line: &[u8]) -> Launch {
     let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     if MOVERS.contains(&name) { Launch::Mover } else { Launch::Plain }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A `/proc` with one process in it for each (id, parent, command line).
+    fn proc(processes: &[(u32, u32, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (id, parent, line) in processes {
+            let folder = dir.path().join(id.to_string());
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("status"), format!("Name:\tx\nTgid:\t{id}\nPid:\t{id}\nPPid:\t{parent}\n")).unwrap();
+            let stat = format!("{id} (a) b ({id}) S {parent} 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 {} 1 1\n", 5000 + id);
+            fs::write(folder.join("stat"), stat).unwrap();
+            fs::write(folder.join("cmdline"), line.replace(' ', "\0") + "\0").unwrap();
+            fs::write(folder.join("environ"), "RANK=3\0SECRET=x\0").unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn a_worker_and_what_is_above_it() {
+        let dir = proc(&[
+            (1, 0, "/sbin/init"),
+            (5, 1, "bash run.sh"),
+            (20, 5, "python3 train.py"),
+            (31, 20, "python3 train.py"),
+            (40, 31, "/bin/cat /data/x"),
+        ]);
+        let peeked = peek(dir.path(), 40, true);
+        let line = &peeked.facts.line;
+        assert_eq!(line.iter().map(|process| process.id).collect::<Vec<_>>(), [40, 31, 20, 5, 1]);
+        assert_eq!((line[0].launch, line[0].start, peeked.facts.thread_start), (Launch::Mover, 5040, 5040));
+        assert!(line[1].command == line[2].command && line[2].command != line[3].command);
+        assert_eq!((peeked.hints.unwrap().rank, peeked.refused), (Some(3), None));
+        assert_eq!(peek(dir.path(), 31, false).hints, None, "--no-peek");
+    }
+
+    #[test]
+    fn nothing_is_an_error() {
+        let dir = proc(&[(31, 20, "python3 train.py")]);
+        assert_eq!(peek(dir.path(), 0, true).refused, Some(Refusal::OtherNamespace));
+        assert_eq!(peek(dir.path(), 99, true).refused, Some(Refusal::Gone));
+        // The parent is gone.
+        assert_eq!(peek(dir.path(), 31, true).facts.line.len(), 1);
+        for damaged in ["stat", "status", "cmdline", "environ"] {
+            fs::write(dir.path().join("31").join(damaged), b"\xff)\0(").unwrap();
+            peek(dir.path(), 31, true);
+            fs::remove_file(dir.path().join("31").join(damaged)).unwrap();
+            peek(dir.path(), 31, true);
+        }
+        assert!(Refusal::NoRights.note().unwrap().contains("CAP_SYS_PTRACE") && Refusal::Gone.note().is_none());
+    }
+
+    #[test]
+    fn command_lines_tell_how_a_process_was_started() {
+        for (line, expected) in [
+            (
+                "/usr/bin/python3\0-c\0from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)\0--multiprocessing-fork\0",
+                Launch::Spawned,
+            ),
+            ("python\0-c\0from multiprocessing.forkserver import main; main(12)\0", Launch::ForkServer),
+            ("/bin/zstd\0-dc\0x.zst\0", Launch::Mover),
+            ("python\0cat.py\0", Launch::Plain),
+            ("", Launch::Plain),
+        ] {
+            assert_eq!(launch(line.as_bytes()), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn this_very_process_is_known() {
+        let id = std::process::id();
+        let peeked = peek(Path::new("/proc"), id, true);
+        assert_eq!((peeked.facts.line[0].id, peeked.refused), (id, None));
+        assert!(peeked.facts.line[0].start > 0 && peeked.facts.line[0].command != 0 && peeked.hints.is_some());
+        // A thread of it.
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let peeked = peek(Path::new("/proc"), thread, false);
+        assert_eq!((peeked.facts.thread, peeked.facts.line[0].id), (thread, id));
+    }
+}

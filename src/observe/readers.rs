@@ -303,3 +303,6 @@ fn rank(line: &[Process], with_workers: &HashSet<Life>) -> Option<usize> {
     let spawned = process.launch == Launch::Spawned && !with_workers.contains(&process.into());
     Some(if forked || spawned { at + 1 } else { at })
 }
+
+#[cfg(test)]
+mod tests;

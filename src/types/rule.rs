@@ -135,12 +135,12 @@ impl Extensions {
     /// What an ending may not have: separators of the texts it stands in.
     const FORBIDDEN: [char; 6] = ['+', '@', ':', ',', '/', '='];
 
-    /// These endings; a leading dot is left off. `None`: one cannot be written in a rule.
+    /// These endings; leading dots are left off. `None`: one cannot be written in a rule.
     pub fn new<T: AsRef<str>>(endings: impl IntoIterator<Item = T>) -> Option<Self> {
         let mut all = Vec::new();
         for ending in endings {
             let ending = ending.as_ref();
-            let ending = ending.strip_prefix('.').unwrap_or(ending);
+            let ending = ending.trim_start_matches('.');
             if ending.is_empty() || ending.contains(Self::FORBIDDEN) || ending.contains(char::is_whitespace) {
                 return None;
             }

@@ -38,7 +38,8 @@ pub(super) fn rules(manifest: &Manifest, opened: &[FileIndex], texts: &[NamesTex
     for text in texts.iter().rev().take(TEXTS_MAX) {
         rules.named(text, root, &above);
     }
-    let roots: Vec<DirIndex> = std::iter::once(root).chain(parts(manifest, opened, root)).chain(above.first().copied()).collect();
+    let (splits, others): (Vec<DirIndex>, _) = parts(manifest, opened, root).into_iter().partition(|dir| is_split(manifest.dir_path(*dir)));
+    let roots: Vec<DirIndex> = std::iter::once(root).chain(splits).chain(above.first().copied()).chain(others).collect();
     for &root in &roots {
         let endings = Endings::of(manifest, root, opened);
         if !endings.of_images {
@@ -186,6 +187,13 @@ fn parts(manifest: &Manifest, opened: &[FileIndex], root: DirIndex) -> Vec<DirIn
     counts.retain(|(_, count)| count * 100 >= opened.len() * PART_PERCENT);
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     if (2..=PARTS_MAX).contains(&counts.len()) { counts.into_iter().map(|(dir, _)| dir).collect() } else { Vec::new() }
+}
+
+/// Whether a directory has the name of a dataset's part.
+fn is_split(path: &str) -> bool {
+    const NAMES: [&str; 5] = ["train", "val", "test", "eval", "dev"];
+    let name = name_of(path).to_ascii_lowercase();
+    NAMES.iter().any(|known| name.starts_with(known))
 }
 
 /// The kind of a file: its directory's first difference from the others is what tells `images/` from `labels/`, its ending `jpg` from `txt`.
