@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::dataset::names::columns;
 use crate::dataset::samples::samples;
 use crate::dataset::{Manifest, Node};
+use crate::types::rule::NameFormat;
 use crate::types::{FileIndex, SampleIndex, SampleRule};
 
 mod roots;
@@ -27,6 +29,10 @@ const TRIES_MAX: usize = 64;
 const OPENS_MAX: usize = 4096;
 /// A map has at least this share (in percent) of the opens below its root; the others are labels, checks, another program's.
 const OPENS_WITHIN_PERCENT: usize = 50;
+/// The same of a column of a text: train and val may be read in turns, each named by one.
+const OPENS_NAMED_PERCENT: usize = 15;
+/// Columns of one text tried, the first included.
+const COLUMNS_MAX: usize = 4;
 
 /// A text that a reader read before its first sample, and that may name the samples.
 #[derive(Clone, Debug)]
@@ -195,11 +201,24 @@ impl Maps {
         self.pending.iter().map(|(root, rule)| (root.as_str(), rule))
     }
 
+    /// The text that a rule needs.
+    fn text(&self, rule: &SampleRule) -> Option<&str> {
+        let wanted = rule.names()?.in_mount()?;
+        self.texts.iter().find(|text| self.manifest.path(text.file) == wanted).map(|text| &*text.text)
+    }
+
+    /// Other columns of the text that name files which were opened: rules of their own, to be tried next.
+    fn other_columns(&self, root: &str, rule: &SampleRule) -> Vec<(String, SampleRule)> {
+        let (SampleRule::Names(NameFormat::Manifest, file), Some(text)) = (rule, self.text(rule)) else { return Vec::new() };
+        let columns = columns(&self.manifest, root, &file.to_string(), text).unwrap_or_default();
+        let opened: std::collections::HashSet<FileIndex> = self.opened.iter().copied().collect();
+        let others = columns.into_iter().take(COLUMNS_MAX).skip(1).filter(|(_, files)| files.iter().any(|file| opened.contains(file)));
+        let rule = |name: &str| Some(SampleRule::Names(NameFormat::column(name)?, file.clone()));
+        others.filter_map(|(name, _)| Some((root.to_owned(), rule(&name)?))).collect()
+    }
+
     fn compute(&self, root: &str, rule: &SampleRule) -> Option<CandidateMap> {
-        let text = rule.names().and_then(|names| {
-            let wanted = names.in_mount()?;
-            self.texts.iter().find(|text| self.manifest.path(text.file) == wanted).map(|text| &*text.text)
-        });
+        let text = self.text(rule);
         let files = samples(&self.manifest, root, rule, text).ok().filter(|files| files.len() > 1)?;
         let map = CandidateMap::new(root, rule.clone(), files);
         let (mut below, mut within) = (0, 0);
@@ -207,7 +226,8 @@ impl Maps {
             below += usize::from(is_below(self.manifest.path(file), root));
             within += usize::from(map.index_of(file).is_some());
         }
-        (within > 0 && within * 100 >= below * OPENS_WITHIN_PERCENT).then_some(map)
+        let percent = if rule.names().is_some() { OPENS_NAMED_PERCENT } else { OPENS_WITHIN_PERCENT };
+        (within > 0 && within * 100 >= below * percent).then_some(map)
     }
 }
 
@@ -219,7 +239,11 @@ impl Iterator for Maps {
             return None;
         }
         while let Some((root, rule)) = self.pending.pop_front() {
-            let Some(map) = self.compute(&root, &rule) else { continue };
+            let map = self.compute(&root, &rule);
+            for other in self.other_columns(&root, &rule).into_iter().rev() {
+                self.pending.push_front(other);
+            }
+            let Some(map) = map else { continue };
             let fingerprint = map.fingerprint();
             if self.seen.contains(&fingerprint) {
                 continue;

@@ -36,10 +36,27 @@ pub(super) fn listed(manifest: &Manifest, root: &str, list: String, text: &str) 
     if files.is_empty() { Err(SampleError::ListEmpty { list }) } else { Ok(files) }
 }
 
-/// The files that the best column of a text names, in order of appearance. The ending of `list` says what the text is.
-pub(super) fn named(manifest: &Manifest, root: &str, list: String, text: &str) -> Result<Vec<FileIndex>, SampleError> {
+/// The files that a column of a text names, in order of appearance: `column`, or the one that names most. The ending of `list` says what
+/// the text is.
+pub(super) fn named(
+    manifest: &Manifest,
+    root: &str,
+    list: String,
+    text: &str,
+    column: Option<&str>,
+) -> Result<Vec<FileIndex>, SampleError> {
+    let mut all = columns(manifest, root, &list, text)?;
+    let place = match column {
+        None => (!all.is_empty()).then_some(0),
+        Some(name) => all.iter().position(|column| column.0 == name),
+    };
+    place.map(|place| all.swap_remove(place).1).ok_or_else(|| SampleError::NamesNothing { list, root: root.to_owned() })
+}
+
+/// All columns that name files, those first that name most: name and files.
+pub(super) fn columns(manifest: &Manifest, root: &str, list: &str, text: &str) -> Result<Vec<(String, Vec<FileIndex>)>, SampleError> {
     let mut columns = Columns::new(manifest, root);
-    let ending = Path::new(&list).extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let ending = Path::new(list).extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
     let read = match ending.as_str() {
         "csv" => table(&mut columns, text, b','),
         "tsv" => table(&mut columns, text, b'\t'),
@@ -50,10 +67,10 @@ pub(super) fn named(manifest: &Manifest, root: &str, list: String, text: &str) -
             Ok(())
         }
     };
-    if let Err(reason) = read {
-        return Err(SampleError::NotReadable { list, reason });
+    match read {
+        Ok(()) => Ok(columns.ranked()),
+        Err(reason) => Err(SampleError::NotReadable { list: list.to_owned(), reason }),
     }
-    columns.best().ok_or_else(|| SampleError::NamesNothing { list, root: root.to_owned() })
 }
 
 /// `list(sorted(coco.imgs.keys()))` of pycocotools: the images in order of their ids.
@@ -90,14 +107,26 @@ pub(super) fn coco(manifest: &Manifest, root: &str, list: String, text: &str, an
     for image in &parsed.images {
         columns.add("file_name", &image.file_name);
     }
-    columns.best().ok_or_else(|| SampleError::NamesNothing { list, root: root.to_owned() })
+    let best = columns.ranked().into_iter().next().map(|column| column.1);
+    best.ok_or_else(|| SampleError::NamesNothing { list, root: root.to_owned() })
 }
 
 fn table(columns: &mut Columns<'_>, text: &str, delimiter: u8) -> Result<(), String> {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).delimiter(delimiter).from_reader(text.as_bytes());
     let mut record = csv::StringRecord::new();
-    let names: Vec<String> = (0..COLUMNS_MAX).map(|place| place.to_string()).collect();
+    let mut names: Vec<String> = (0..COLUMNS_MAX).map(|place| place.to_string()).collect();
+    let mut is_first = true;
     while reader.read_record(&mut record).map_err(|error| error.to_string())? {
+        if std::mem::take(&mut is_first) && !record.iter().any(|cell| columns.is_name(cell.trim())) {
+            // A header: names that are there twice stay numbers.
+            for place in 0..record.len().min(COLUMNS_MAX) {
+                let cell = record[place].trim();
+                if !cell.is_empty() && !names.iter().any(|name| name == cell) {
+                    cell.clone_into(&mut names[place]);
+                }
+            }
+            continue;
+        }
         for (name, cell) in names.iter().zip(&record) {
             columns.add(name, cell.trim());
         }
@@ -171,11 +200,8 @@ impl<'de> Visitor<'de> for Strings<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let Strings { columns, place } = self;
-        let length = place.len();
-        place.push('[');
         // All items of a list are one column: of [["a.jpg", "cat"], ...] the labels name no files and are passed over.
         while items.next_element_seed(Strings { columns, place })?.is_some() {}
-        place.truncate(length);
         Ok(())
     }
 
@@ -183,13 +209,13 @@ impl<'de> Visitor<'de> for Strings<'_, '_> {
         let Strings { columns, place } = self;
         let length = place.len();
         while let Some(field) = fields.next_key::<String>()? {
-            place.push_str(".{");
+            let dot = if length > 0 { "." } else { "" };
+            place.extend([dot, "keys"]);
             columns.add(place, &field);
             place.truncate(length);
             if length + field.len() < NAME_BYTES_MAX {
-                place.push('.');
                 // {"a.jpg": {...}}: what is below a name of a file is one column for all of them.
-                place.push_str(if columns.is_name(&field) { "{}" } else { &field });
+                place.extend([dot, if columns.is_name(&field) { "values" } else { &field }]);
                 fields.next_value_seed(Strings { columns, place })?;
                 place.truncate(length);
             } else {
@@ -307,10 +333,14 @@ impl<'m> Columns<'m> {
         }
     }
 
-    /// The files of the column that names most, if any does; of equal ones the first.
-    fn best(self) -> Option<Vec<FileIndex>> {
-        let best = self.columns.into_iter().rev().max_by_key(|column| column.files.len())?;
-        (!best.files.is_empty()).then_some(best.files)
+    /// The columns that name files, those first that name most; of equal ones the one that came first.
+    fn ranked(self) -> Vec<(String, Vec<FileIndex>)> {
+        let mut names: Vec<(usize, String)> = self.by_name.into_iter().map(|(name, place)| (place, name)).collect();
+        names.sort_unstable();
+        let mut ranked: Vec<_> = names.into_iter().map(|(_, name)| name).zip(self.columns.into_iter().map(|column| column.files)).collect();
+        ranked.retain(|(_, files)| !files.is_empty());
+        ranked.sort_by_key(|(_, files)| std::cmp::Reverse(files.len()));
+        ranked
     }
 }
 
@@ -329,7 +359,7 @@ mod tests {
     #[track_caller]
     fn check(root: &str, file: &str, text: &str, expected: &[&str]) {
         let manifest = manifest();
-        let files = named(&manifest, root, file.to_owned(), text).unwrap();
+        let files = named(&manifest, root, file.to_owned(), text, None).unwrap();
         assert_eq!(files.iter().map(|&file| manifest.path(file)).collect::<Vec<_>>(), expected, "{file}: {text}");
     }
 
@@ -355,6 +385,21 @@ mod tests {
     }
 
     #[test]
+    fn a_column_is_chosen_by_its_name() {
+        let of = |file: &str, text: &str, column: &str| -> Vec<String> {
+            let manifest = manifest();
+            let files = named(&manifest, "t", file.into(), text, Some(column)).unwrap_or_default();
+            files.iter().map(|&file| manifest.path(file)[2..].to_owned()).collect()
+        };
+        let csv = "image,image,mask\nimages/a.jpg,images/b.jpg,images/9.jpg\nimages/10.jpg,,\n";
+        assert_eq!(of("x.csv", csv, "image"), ["images/a.jpg", "images/10.jpg"]);
+        assert_eq!((of("x.csv", csv, "1"), of("x.csv", csv, "mask")), (vec!["images/b.jpg".to_owned()], vec!["images/9.jpg".to_owned()]));
+        let json = r#"{"train": [{"p": "images/a.jpg"}], "val": [{"p": "images/b.jpg"}, {"p": "images/9.jpg"}]}"#;
+        assert_eq!((of("x.json", json, "train.p").len(), of("x.json", json, "val.p").len(), of("x.json", json, "p").len()), (1, 2, 0));
+        assert_eq!(of("x.json", r#"{"images/a.jpg": {"m": "images/b.jpg"}}"#, "values.m"), ["images/b.jpg"]);
+    }
+
+    #[test]
     fn coco_is_in_order_of_ids() {
         let manifest = manifest();
         let text = r#"{"info": {}, "images": [{"id": 10, "file_name": "10.jpg", "width": 3}, {"id": 9, "file_name": "9.jpg"}, {"id": 1, "file_name": "b.jpg"}],
@@ -368,7 +413,7 @@ mod tests {
 
     #[test]
     fn what_names_nothing_says_so() {
-        let refusal = |file: &str, text: &str| named(&manifest(), "t", file.into(), text).unwrap_err().to_string();
+        let refusal = |file: &str, text: &str| named(&manifest(), "t", file.into(), text, None).unwrap_err().to_string();
         assert!(refusal("x.csv", "a,b\n1,2\n").contains("names files"));
         assert!(refusal("x.json", "{\"a\": ").contains("x.json is not what its ending says"));
         assert!(coco(&manifest(), "t", "c.json".into(), "[]", false).unwrap_err().to_string().contains("c.json is not"));

@@ -49,7 +49,8 @@ pub fn samples(manifest: &Manifest, root: &str, rule: &SampleRule, text: Option<
             let Some(text) = text else { return Err(SampleError::ListNotRead { list }) };
             return match format {
                 NameFormat::List => listed(manifest, root, list, text),
-                NameFormat::Manifest => named(manifest, root, list, text),
+                NameFormat::Manifest => named(manifest, root, list, text, None),
+                NameFormat::Column(column) => named(manifest, root, list, text, Some(column)),
                 NameFormat::Coco => coco(manifest, root, list, text, false),
                 NameFormat::CocoAnnotated => coco(manifest, root, list, text, true),
             };

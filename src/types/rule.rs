@@ -62,13 +62,16 @@ impl Sequence {
 }
 
 /// How a text names the samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NameFormat {
     /// One path a line; every one must be there.
     List,
     /// By the file's ending: csv and tsv (the column that names most files), json and jsonl (the field that does), anything else lines
     /// with fields between white space. In order of appearance; what names no file is passed over.
     Manifest,
+    /// The same, of this column or field: what the first row of a table calls it, or its place from 0; the names of the fields on the way,
+    /// joined by dots. Written `manifest@COLUMN`.
+    Column(String),
     /// COCO annotations: images in order of their ids, as `torchvision.datasets.CocoDetection` has them.
     Coco,
     /// The same without images that have no annotation, as torchvision's detection references have them.
@@ -80,8 +83,26 @@ impl NameFormat {
     pub const ALL: [(&str, Self); 4] =
         [("list", Self::List), ("manifest", Self::Manifest), ("coco", Self::Coco), ("coco-annotated", Self::CocoAnnotated)];
 
-    fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(_, format)| *format == self).map_or("", |(word, _)| word)
+    /// A column that can be written in a rule.
+    #[must_use]
+    pub fn column(name: &str) -> Option<Self> {
+        (!name.is_empty() && !name.contains([':', ',', '='])).then(|| Self::Column(name.to_owned()))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text.strip_prefix("manifest@") {
+            Some(column) => Self::column(column),
+            None => Self::ALL.into_iter().find(|(known, _)| *known == text).map(|(_, format)| format),
+        }
+    }
+}
+
+impl fmt::Display for NameFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Column(column) => write!(f, "manifest@{column}"),
+            _ => f.write_str(Self::ALL.iter().find(|(_, format)| format == self).map_or("", |(word, _)| word)),
+        }
     }
 }
 
@@ -214,7 +235,7 @@ impl fmt::Display for SampleRule {
             Self::DatasetFolder(extensions) => write!(f, "{DATASET_FOLDER}@{extensions}"),
             Self::Files(sequence, extensions) if extensions.is_all() => f.write_str(sequence.word()),
             Self::Files(sequence, extensions) => write!(f, "{}@{extensions}", sequence.word()),
-            Self::Names(format, file) => write!(f, "{}:{file}", format.word()),
+            Self::Names(format, file) => write!(f, "{format}:{file}"),
         }
     }
 }
@@ -222,7 +243,7 @@ impl fmt::Display for SampleRule {
 /// Why a text is not a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no sample rule: write imagefolder, datasetfolder@EXT, sorted, glob, components, walk, natural, stem or basename (each also with @EXT+EXT), or list:FILE, manifest:FILE, coco:FILE, coco-annotated:FILE (FILE in the mount: mount:PATH)"
+    "{text:?} is no sample rule: write imagefolder, datasetfolder@EXT, sorted, glob, components, walk, natural, stem or basename (each also with @EXT+EXT), or list:FILE, manifest:FILE, manifest@COLUMN:FILE, coco:FILE, coco-annotated:FILE (FILE in the mount: mount:PATH)"
 )]
 pub struct SampleRuleError {
     text: String,
@@ -238,7 +259,7 @@ impl FromStr for SampleRule {
 
 fn parse(text: &str) -> Option<SampleRule> {
     if let Some((word, path)) = text.split_once(':') {
-        let (_, format) = NameFormat::ALL.into_iter().find(|(known, _)| *known == word)?;
+        let format = NameFormat::parse(word)?;
         let file = NameFile::from(path);
         return (!path.is_empty() && file != NameFile::Mount(String::new())).then_some(SampleRule::Names(format, file));
     }
@@ -274,6 +295,7 @@ mod tests {
             "list:b",
             "manifest:mount:train/labels.csv",
             "manifest:/home/a@b.json",
+            "manifest@train.image path:mount:a.json",
             "coco:mount:annotations/i.json",
             "coco-annotated:x.json",
         ] {
@@ -293,6 +315,8 @@ mod tests {
             "sorted@a b",
             "walk@a/b",
             "csv:x",
+            "manifest@:x",
+            "list@a:x",
         ] {
             assert!(text.parse::<SampleRule>().is_err(), "{text}");
         }

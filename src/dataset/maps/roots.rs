@@ -91,7 +91,7 @@ impl Rules<'_> {
         let file = || NameFile::Mount(self.manifest.path(text.file).to_owned());
         let is_coco = text.text.contains("\"images\"") && text.text.contains("\"file_name\"");
         let formats: &[NameFormat] = if is_coco { &[NameFormat::Coco, NameFormat::CocoAnnotated] } else { &[NameFormat::Manifest] };
-        let rules: Vec<SampleRule> = formats.iter().map(|format| SampleRule::Names(*format, file())).collect();
+        let rules: Vec<SampleRule> = formats.iter().map(|format| SampleRule::Names(format.clone(), file())).collect();
         let own = directory(self.manifest, text.file);
         for root in [root, own].into_iter().chain(above.first().copied()).chain([DirIndex::ROOT]) {
             for rule in &rules {

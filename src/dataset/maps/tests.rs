@@ -101,6 +101,17 @@ fn a_text_that_was_read_comes_first() {
 }
 
 #[test]
+fn parts_of_one_text_are_maps_of_their_own() {
+    let manifest = manifest(&tree());
+    let json = r#"{"train": ["c1/5.jpg", "c3/7.jpg", "c0/4.jpg"], "val": ["c2/6.jpg", "c2/10.jpg"]}"#;
+    let text = NamesText { file: file(&manifest, "train.json"), text: json.into() };
+    let maps = maps(&manifest, &["train/c3/7.jpg", "train/c2/6.jpg", "train/c1/5.jpg"], &[text]);
+    let found = names(&maps);
+    assert_eq!(found[..2], ["train|manifest:mount:train.json", "train|manifest@val:mount:train.json"], "{found:?}");
+    assert_eq!((maps[0].len(), maps[1].len()), (3, 2));
+}
+
+#[test]
 fn other_endings_are_a_dataset_folder() {
     let paths: Vec<String> = (0..30).map(|i| format!("d/c{}/{i}.npy", i % 3)).chain(["d/c0/x.json".into()]).collect();
     let manifest = manifest(&paths);
