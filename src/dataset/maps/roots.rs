@@ -40,8 +40,10 @@ pub(super) fn rules(manifest: &Manifest, opened: &[FileIndex], texts: &[NamesTex
     }
     let (splits, others): (Vec<DirIndex>, _) = parts(manifest, opened, root).into_iter().partition(|dir| is_split(manifest.dir_path(*dir)));
     let roots: Vec<DirIndex> = std::iter::once(root).chain(splits).chain(above.first().copied()).chain(others).collect();
-    for &root in &roots {
-        let endings = Endings::of(manifest, root, opened);
+    // Looking at the names below a root is what costs: once for each.
+    let roots: Vec<(DirIndex, Endings)> = roots.into_iter().map(|root| (root, Endings::of(manifest, root, opened))).collect();
+    for (root, endings) in &roots {
+        let root = *root;
         if !endings.of_images {
             rules.add(root, SampleRule::DatasetFolder(endings.seen.clone()));
         } else if primary.is_none() || endings.all_images == endings.seen {
@@ -51,8 +53,8 @@ pub(super) fn rules(manifest: &Manifest, opened: &[FileIndex], texts: &[NamesTex
             rules.add(root, SampleRule::Files(sequence, endings.best(primary.is_some()).clone()));
         }
     }
-    for &root in &roots {
-        let endings = Endings::of(manifest, root, opened);
+    for (root, endings) in &roots {
+        let root = *root;
         for sequence in [Sequence::Natural, Sequence::Basename, Sequence::Stem, Sequence::Glob] {
             rules.add(root, SampleRule::Files(sequence, endings.best(primary.is_some()).clone()));
         }

@@ -50,6 +50,7 @@ fn ranks_of_torchrun_with_forked_workers_are_one_job() {
     assert_eq!(groups[0].ranks, [20, 21].map(|id| Rank::Of(Life { process: id, start: 1000 + u64::from(id) })));
     assert!(groups[0].streams_known);
     assert_eq!(groups[0].rank_of_stream, [0, 0, 1, 1, 1]);
+    assert_eq!(groups[0].has_workers, [false, false, false, false, true]);
     assert_eq!(groups[0].opens[..6], [(0, 31), (1, 32), (2, 41), (3, 42), (4, 21), (0, 31)]);
 }
 
@@ -187,6 +188,7 @@ proptest! {
                 next = next.max(stream + 1);
             }
             prop_assert_eq!(group.rank_of_stream.len(), next as usize);
+            prop_assert_eq!(group.has_workers.len(), next as usize);
             prop_assert!(group.rank_of_stream.iter().all(|rank| (*rank as usize) < group.ranks.len()));
             prop_assert!(group.streams_known || next == 1);
         }
