@@ -17,6 +17,8 @@ const PART_PERCENT: usize = 15;
 const PARTS_MAX: usize = 4;
 /// Files come in pairs when this share of them has a partner of the same stem among the opens.
 const PAIRED_PERCENT: usize = 60;
+/// ... and one kind is the first of the two in this share of them: two classes with the same names take turns.
+const FIRST_PERCENT: usize = 90;
 /// Directories above the first root that are tried: deeper datasets are read by rules that name their root.
 const PARENTS_MAX: usize = 4;
 /// Endings of one dataset at most; more are no endings but parts of names.
@@ -224,9 +226,13 @@ fn primary_kind(manifest: &Manifest, opened: &[FileIndex]) -> Option<Vec<FileInd
         paired += kinds.len();
         *firsts.entry(kinds[0]).or_default() += 1;
     }
-    if paired * 100 < opened.len() * PAIRED_PERCENT || firsts.len() > PARTS_MAX {
+    if paired * 100 < opened.len() * PAIRED_PERCENT {
         return None;
     }
-    let (first, _) = firsts.into_iter().max_by_key(|(kind, count)| (*count, std::cmp::Reverse(*kind)))?;
+    let pairs: usize = firsts.values().sum();
+    let (first, count) = firsts.into_iter().max_by_key(|(kind, count)| (*count, std::cmp::Reverse(*kind)))?;
+    if count * 100 < pairs * FIRST_PERCENT {
+        return None;
+    }
     Some(opened.iter().copied().filter(|file| kind(*file).0 == first).collect())
 }

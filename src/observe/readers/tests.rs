@@ -55,6 +55,19 @@ fn ranks_of_torchrun_with_forked_workers_are_one_job() {
 }
 
 #[test]
+fn a_look_of_the_trainer_is_set_aside() {
+    let trainer = process(20, TRAIN);
+    let worker = |id: u32| facts(id, &[process(id, TRAIN), trainer.clone(), process(5, SHELL)]);
+    let known = [facts(20, &[trainer.clone(), process(5, SHELL)]), worker(31), worker(32)];
+    let (readers, opens) = seen(&known, 1);
+    let opens: Vec<_> = opens.into_iter().map(|(reader, thread)| (reader, crate::types::FileIndex(thread * 7))).collect();
+    let groups = readers.groups(&opens);
+    assert_eq!(crate::observe::leading::aside_of(&groups[0]), [true, false, false]);
+    // Alone it is the reader.
+    assert_eq!(crate::observe::leading::aside_of(&readers.groups(&opens[..1])[0]), [false]);
+}
+
+#[test]
 fn two_jobs_of_one_shell_are_two_groups() {
     let shell = process(5, SHELL);
     let known = [facts(20, &[process(20, TRAIN), shell.clone()]), facts(21, &[process(21, TRAIN + 1), shell])];
