@@ -8,6 +8,8 @@ pub mod order;
 pub mod plan;
 
 pub mod stats;
+
+pub mod observe;
 pub mod store;
 
 pub mod cache;

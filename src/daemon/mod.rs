@@ -115,11 +115,12 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
     let stats = Arc::new(assemble::stats(settings, &tiers));
     let store = assemble::store(settings, &url, &stats).await?;
     let manifest = Arc::new(assemble::manifest(settings, &url, &store, &stats, ready).await?);
-    let orders = assemble::orders(settings, &manifest)?;
+    let orders = assemble::orders(settings, &manifest, &store).await?;
     let (cache, scanned) = assemble::cache(settings, tiers, &stats).await?;
 
     let (stopping, stop) = watch::channel(false);
-    let with_plan = !orders.is_empty();
+    let recorder = assemble::recorder(settings, &manifest, &stats)?;
+    let with_plan = !orders.is_empty() || recorder.is_some();
     let (door_events, landings) = mpsc::channel(DOOR_EVENTS_MAX);
     let (read_events, reads) = mpsc::channel(READ_EVENTS_MAX);
     let door_config = DoorConfig {
@@ -163,6 +164,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
             door,
             stats: Arc::clone(&stats),
             orders,
+            recorder,
             scanned,
             memory_limit,
             object: Arc::new(move |file: FileIndex| objects.object(file)),

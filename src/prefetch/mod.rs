@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::cache::hash_of;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
+use crate::observe::record::Recorder;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
 use crate::plan::{Action, EpochFiles, Event, OrderIndex, Planner};
@@ -49,6 +50,8 @@ pub struct Parts {
     pub door: Arc<Door>,
     pub stats: Arc<Stats>,
     pub orders: Vec<Order>,
+    /// Where every open is recorded.
+    pub recorder: Option<Recorder>,
     /// Resolves when all that an earlier run left in the cache is known.
     pub scanned: oneshot::Receiver<()>,
     /// What the memory tier, the first one, may hold now; the sender is gone where there is none.
@@ -173,6 +176,9 @@ impl Task {
         let now = self.now();
         match event {
             ReadEvent::Opened { file, process, outcome } => {
+                if let Some(recorder) = &self.parts.recorder {
+                    recorder.record(now, process, file);
+                }
                 self.starvation.active(now, process);
                 self.handle(Event::Opened { file, process, outcome });
             }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::order::spec::{OrderKind, OrderSpec, SpecError, nearest};
 use crate::order::torch::RandomSource;
+use crate::types::rule::{NameFile, NameFormat};
 use crate::types::{Rank, SampleRule};
 
 /// More processes than any job has; bounds the list of ranks to 4 MiB.
@@ -229,8 +230,8 @@ fn files(kind: OrderKind, argument: Option<&str>, pairs: &Pairs) -> Result<Sampl
         None => None,
     };
     match (kind, argument, given) {
-        (OrderKind::List, Some(path), None) if !path.is_empty() => Ok(SampleRule::List(path.into())),
-        (OrderKind::List, None, Some(rule @ SampleRule::List(_))) => Ok(rule),
+        (OrderKind::List, Some(path), None) if !path.is_empty() => Ok(SampleRule::Names(NameFormat::List, NameFile::from(path))),
+        (OrderKind::List, None, Some(rule @ SampleRule::Names(..))) => Ok(rule),
         (OrderKind::List, Some(_), Some(_)) => refuse("list names its file twice: write list:FILE without files="),
         (OrderKind::List, _, _) => refuse("list needs its file: write list:FILE"),
         (_, Some(argument), _) => refuse(format_args!("{argument:?} after {kind} is not key=value: write e.g. {kind}:seed=0")),
@@ -339,12 +340,15 @@ mod tests {
             "torch-random:seed=18446744073709551615:offset=13005:stride=6:batch=4:drop_last=true",
             "torch-random:seed=1:generator=loader:workers=0:prefetch_factor=4",
             "torch-random:seed=1:generator=sampler:files=sorted",
+            "torch-distributed:files=natural@jpg+png:batch=3",
+            "torch-distributed:files=manifest:mount:a/train.csv:seed=4",
+            "list:mount:order.txt",
             "torch-randperm:seed=42:batch=7:drop_last_batch=true",
         ] {
             let first = spec(text);
             assert_eq!(spec(&first.to_string()), first, "{text} -> {first}");
         }
-        assert_eq!(spec("list:/data/a:b.txt").files, SampleRule::List("/data/a:b.txt".into()));
+        assert_eq!(spec("list:/data/a:b.txt").files, SampleRule::list("/data/a:b.txt"));
         assert_eq!(spec("torch-distributed:world=16:rank=8-11+15").ranks_text(), "8-11+15");
         assert_eq!(spec("torch-distributed:seed=-1").seed, u64::MAX);
         assert_eq!(spec("torch-distributed:world=3").ranks, [0, 1, 2]);
@@ -381,7 +385,7 @@ mod tests {
             ("torch-distributed:batch=0", "batch=0", "from 1"),
             ("torch-distributed:drop_last=yes", "drop_last=yes", "true nor false"),
             ("torch-distributed:drop_last_batch=true", "batch", "add batch=SIZE"),
-            ("torch-distributed:files=glob", "\"glob\"", "imagefolder, sorted or list:FILE"),
+            ("torch-distributed:files=globs", "\"globs\"", "imagefolder, datasetfolder@EXT, sorted"),
             ("torch-distributed:root=../x", "root=../x", "root=train"),
             ("torch-distributed:root=a//x", "root=a//x", "root=train"),
             ("torch-distributed:id=", "id=", "leave it out"),
