@@ -2,17 +2,18 @@
 
 usage: ais_client.py ENDPOINT < plan.json > report.json
 
-The plan names the buckets and what is expected of them; the report says for each check what the client saw. Whoever runs this compares. With
-"put" true the script makes the buckets and uploads the objects first, as a real cluster needs it.
+The plan names the buckets and what to ask of them; the report says what the client saw. Whoever runs this compares. With "put" true the
+script makes the buckets and uploads the objects first, as a real cluster needs it, and destroys the buckets at the end.
 """
 
-import base64
 import hashlib
 import json
 import os
 import sys
 
+import xxhash
 from aistore.sdk import Client
+from aistore.sdk.archive_config import ArchiveConfig
 from aistore.sdk.errors import AISError
 from aistore.sdk.list_object_flag import ListObjectFlag
 
@@ -37,7 +38,7 @@ def upload(client, plan):
         bucket = client.bucket(wanted["name"], provider=wanted["provider"])
         bucket.create(exist_ok=True)
         for key, body in wanted["objects"].items():
-            bucket.object(key).get_writer().put_content(base64.b64decode(body))
+            bucket.object(key).get_writer().put_content(bytes.fromhex(body))
 
 
 def entries(found):
@@ -58,27 +59,31 @@ def listings(bucket, page_size):
     return report
 
 
+def attributes(found):
+    return {
+        "size": found.size,
+        "checksum": [found.checksum_type, found.checksum_value],
+        "version": found.obj_version,
+        "last_modified": found.last_modified,
+        "etag": found.etag,
+    }
+
+
 def objects(bucket, keys):
     report = {}
     for key in keys:
         thing = bucket.object(key)
-        attributes = thing.head_v2(props="name,size,checksum,version,last-modified,etag") if hasattr(thing, "head_v2") else None
         reader = thing.get_reader()
         data = reader.read_all()
+        assert reader.raw().read() == data
         report[key] = {
             **digest(data),
-            "get_checksum": [reader.attributes.checksum_type, reader.attributes.checksum_value],
+            "xxh64": xxhash.xxh64(data, seed=0).hexdigest(),
+            # what came with the GET
+            "get": attributes(reader.attributes),
+            "head": attributes(thing.head(props="name,size,checksum,version,custom,last-modified,etag")),
             "direct": digest(thing.get_reader(direct=True).read_all()),
         }
-        if attributes is not None:
-            report[key]["head"] = {
-                "size": attributes.size,
-                "checksum": [attributes.checksum_type, attributes.checksum_value],
-                "version": attributes.obj_version,
-                "last_modified": attributes.last_modified,
-                "etag": attributes.etag,
-                "present": attributes.present,
-            }
         if len(data) > 4:
             report[key]["range"] = digest(thing.get_reader(byte_range="bytes=1-3").read_all())
             report[key]["tail"] = digest(thing.get_reader(byte_range=f"bytes={len(data) - 1}-").read_all())
@@ -110,35 +115,42 @@ def main():
     client = Client(sys.argv[1], timeout=TIMEOUT, token=os.environ.get("AIS_AUTHN_TOKEN"))
     if plan.get("put"):
         upload(client, plan)
-    smap = client.cluster().get_info()
-    report = {"targets": sorted(smap.tmap), "buckets": {}, "choices": {}}
-    for uname in plan.get("unames", []):
-        report["choices"][uname] = smap.get_target_for_object(uname).daemon_id
-    report["listed"] = sorted(b.name for b in client.cluster().list_buckets(provider=plan["buckets"][0]["provider"]))
-    for wanted in plan["buckets"]:
+    report = {"buckets": {}}
+    if "ping" in plan:
+        report["ping"] = failure(client.cluster().get_info)
+    if "unames" in plan:
+        smap = client.cluster().get_info()
+        report["targets"] = sorted(smap.tmap)
+        report["choices"] = {uname: smap.get_target_for_object(uname).daemon_id for uname in plan["unames"]}
+    for wanted in plan.get("reads", []):
+        thing = client.bucket(wanted["bucket"], provider=wanted["provider"]).object(wanted["key"])
+        report.setdefault("reads", []).append(
+            {
+                "redirected": digest(thing.get_reader().read_all()),
+                "direct": failure(lambda: thing.get_reader(direct=True).read_all()),
+            }
+        )
+    for wanted in plan.get("buckets", []):
         bucket = client.bucket(wanted["name"], provider=wanted["provider"])
         found = {"list": listings(bucket, wanted["page_size"]), "objects": objects(bucket, wanted["keys"])}
-        found["props"] = json.loads(bucket.head()["ais-bucket-props"])["provider"]
+        found["listed"] = sorted(other.name for other in client.cluster().list_buckets(provider=wanted["provider"]))
+        found["provider"] = json.loads(bucket.head()["ais-bucket-props"])["provider"]
         found["missing"] = failure(lambda: bucket.object("no/such/object").get_reader().read_all())
         found["missing_head"] = failure(lambda: bucket.object("no/such/object").head())
         found["beyond"] = failure(lambda: bucket.object(wanted["keys"][0]).get_reader(byte_range="bytes=99999999-").read_all())
         found["members"] = {
-            f"{shard}|{member}": digest(bucket.object(shard).get_reader(archive_config=archive(member)).read_all())
-            for shard, member in wanted.get("members", [])
+            f"{shard}|{member}": digest(bucket.object(shard).get_reader(archive_config=ArchiveConfig(archpath=member)).read_all())
+            for shard, member in wanted["members"]
         }
-        if "batch" in wanted:
-            found["batch"] = batches(client, bucket, wanted["batch"])
+        found["batch"] = batches(client, bucket, wanted["batch"])
         if "prefetch" in wanted:
             found["job"] = bucket.objects(obj_names=wanted["prefetch"]).prefetch()
         report["buckets"][wanted["name"]] = found
-    report["no_bucket"] = failure(lambda: list(client.bucket("no-such-bucket").list_all_objects()))
+        report["no_bucket"] = failure(lambda: client.bucket("no-such-bucket").list_all_objects())
+    if plan.get("put"):
+        for wanted in plan["buckets"]:
+            client.bucket(wanted["name"], provider=wanted["provider"]).delete()
     json.dump(report, sys.stdout)
-
-
-def archive(member):
-    from aistore.sdk.archive_config import ArchiveConfig
-
-    return ArchiveConfig(archpath=member)
 
 
 if __name__ == "__main__":
