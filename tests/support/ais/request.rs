@@ -84,8 +84,8 @@ impl Request {
             "v1" => Self::v1(after),
             "s3" => {
                 let (bucket, key) = after.split_once('/').unwrap_or((after, ""));
-                let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-                Route::S3 { bucket: some(bucket), key: some(key) }
+                let some = |text: String| (!text.is_empty()).then_some(text);
+                Route::S3 { bucket: some(bucket.to_owned()), key: some(clean(key)) }
             }
             "ais" | "aws" | "gs" | "gcp" | "az" | "azure" | "oci" | "oc" => {
                 provider = Some(first.to_owned());
@@ -141,6 +141,19 @@ impl Request {
     pub(super) fn encoded_path(path: &str) -> String {
         utf8_percent_encode(path, PATH).to_string()
     }
+}
+
+/// The S3 dialect joins a key's parts anew (`path.Join`): `a//b`, `a/./b` and `a/b/` all are `a/b` to it.
+fn clean(key: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in key.split('/').filter(|part| !matches!(*part, "" | ".")) {
+        if part == ".." && parts.last().is_some_and(|last| *last != "..") {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
 }
 
 /// AIStore's rule for names (`cmn/cos/err.go`).
