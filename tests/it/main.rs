@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ais_fake;
+mod ais_official;
 mod bad_input;
 mod cache;
 mod configs;
