@@ -50,10 +50,11 @@ impl Attributes {
         }
     }
 
-    /// From an entry of a listing. `custom`: `[ETag:… LastModified:…]` (`cmn/objlist_utils.go` CustomMD2S).
+    /// From an entry of a listing. `custom`: `[ETag:… LastModified:…]` (`cmn/objlist_utils.go` CustomMD2S); `[ETag=…, …]` is read, too.
     pub(super) fn listed(checksum: &str, version: &str, custom: &str) -> Self {
-        let pairs = custom.trim_matches(['[', ']']).split(' ');
-        let named = |name: &str| pairs.clone().find_map(|pair| pair.split_once(':').filter(|(key, _)| *key == name)?.1.into());
+        let pairs = custom.trim_matches(['[', ']']).split([' ', ',']);
+        let named =
+            |name: &str| pairs.clone().find_map(|pair| pair.split_once([':', '=']).filter(|(key, _)| *key == name).map(|(_, value)| value));
         Self {
             checksum: said(checksum).map(|value| value.to_ascii_lowercase()),
             version: said(version),
@@ -187,9 +188,13 @@ mod tests {
         assert_eq!(cold.identity(true), format!("etag:{MD5}"));
         assert_eq!((warm.identity(true), warm.mtime_seconds()), (cold.identity(true), 1_695_243_891));
         assert_eq!(cold.mtime_seconds(), warm.mtime_seconds());
-        for (checksum, version, custom, identity) in
-            [("none", "7", "", "v:7"), ("", "", "[ETag:a-2]", "etag:a-2"), ("", "", "", ""), (&"a".repeat(64), "", "", "cksum:")]
-        {
+        for (checksum, version, custom, identity) in [
+            ("none", "7", "", "v:7"),
+            ("", "", "[source=aws, ETag=\"a-2\"]", "etag:a-2"),
+            ("", "", "[ETag:a-2]", "etag:a-2"),
+            ("", "", "", ""),
+            (&"a".repeat(64), "", "", "cksum:"),
+        ] {
             assert!(Attributes::listed(checksum, version, custom).identity(false).starts_with(identity), "{checksum} {version} {custom}");
         }
     }

@@ -306,7 +306,7 @@ impl Store for S3Store {
         let answer = match request.send().await {
             Ok(answer) => answer,
             Err(error) => {
-                let raw = error.raw_response().map(|raw| head_of(raw));
+                let raw = error.raw_response().map(head_of);
                 return match raw.map(|(status, headers)| redirect(&self.endpoint, status, &headers, key)) {
                     Some(Redirect::Follow(target)) => self.head_at(&what, key, &target).await,
                     Some(Redirect::Refused(reason)) => Err(StoreError::new(ErrorKind::Invalid, format!("{what}: {reason}"))),
