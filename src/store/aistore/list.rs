@@ -9,7 +9,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::bucket::Bucket;
-use super::identity::Attributes;
+use super::identity::{Attributes, verifier};
 use crate::store::{Page, StoreError};
 use crate::types::{ErrorKind, ObjectMeta};
 
@@ -118,8 +118,15 @@ fn decode(body: &[u8]) -> Result<PageWire, String> {
     }
 }
 
-/// The page, or why it cannot be believed. `cursor`: what it was asked with.
-pub(super) fn page(what: &str, bucket: &Bucket, prefix: &str, cursor: &Cursor, body: &[u8]) -> Result<Page, StoreError> {
+/// The page, or why it cannot be believed. `cursor`: what it was asked with. And the checksums, by the objects' places in the page, that are told beside
+/// identities that are none.
+pub(super) fn page(
+    what: &str,
+    bucket: &Bucket,
+    prefix: &str,
+    cursor: &Cursor,
+    body: &[u8],
+) -> Result<(Page, Vec<(usize, String)>), StoreError> {
     let nonsense = |detail: String| StoreError::new(ErrorKind::Corrupt, format!("{what}: the listing makes no sense: {detail}"));
     let wire = decode(body).map_err(nonsense)?;
     let token = wire.continuation_token.unwrap_or_default();
@@ -131,6 +138,7 @@ pub(super) fn page(what: &str, bucket: &Bucket, prefix: &str, cursor: &Cursor, b
     entries.sort_by(|a, b| a.name.cmp(&b.name).then((a.flags & STATUS).cmp(&(b.flags & STATUS))));
     entries.dedup_by(|b, a| a.name == b.name);
     let mut objects = Vec::with_capacity(entries.len());
+    let mut sums = Vec::new();
     for entry in entries {
         if entry.flags & (DIRECTORY | IN_ARCHIVE) != 0 || entry.name.as_str() <= cursor.start_after.as_str() {
             continue;
@@ -142,16 +150,20 @@ pub(super) fn page(what: &str, bucket: &Bucket, prefix: &str, cursor: &Cursor, b
             return Err(StoreError::new(ErrorKind::Server, format!("{what}: the cluster could not ask about key {:?}", entry.name)));
         }
         let attributes = Attributes::listed(&entry.checksum, &entry.version, &entry.custom);
+        let identity = attributes.identity(!bucket.is_local());
+        if let Some(checksum) = attributes.checksum.clone().filter(|_| verifier(&identity).is_none()) {
+            sums.push((objects.len(), checksum));
+        }
         objects.push(ObjectMeta {
             key: Arc::from(entry.name),
             size: entry.size,
-            etag: Arc::from(attributes.identity(!bucket.is_local())),
+            etag: Arc::from(identity),
             mtime_seconds: attributes.mtime_seconds(),
         });
     }
     let uuid = wire.uuid.filter(|uuid| !uuid.is_empty()).unwrap_or_else(|| cursor.uuid.clone());
     let next = Cursor { uuid, token, start_after: cursor.start_after.clone() };
-    Ok(Page { objects, next: (!next.token.is_empty()).then(|| next.text()) })
+    Ok((Page { objects, next: (!next.token.is_empty()).then(|| next.text()) }, sums))
 }
 
 #[cfg(test)]
@@ -161,7 +173,7 @@ mod tests {
     const WHAT: &str = "bucket \"b\"";
 
     fn local(body: &[u8], cursor: &Cursor) -> Result<Page, StoreError> {
-        page(WHAT, &Bucket::new("b"), "", cursor, body)
+        page(WHAT, &Bucket::new("b"), "", cursor, body).map(|(page, _)| page)
     }
 
     #[test]
