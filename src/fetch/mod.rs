@@ -6,12 +6,12 @@
 //! Not here: what to fetch ahead and what to let go (`plan`), where bytes are kept (`cache`), what a reader is told (`fs`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::cache::{CachedFile, FirstUse, Lookup, TieredCache};
@@ -20,6 +20,7 @@ use crate::store::retry::{self, Patience};
 use crate::store::{Store, StoreError};
 use crate::types::{ErrorKind, ObjectId, ObjectMeta, Outcome};
 
+pub mod batch;
 pub mod concurrency;
 pub mod gate;
 pub mod goodput;
@@ -29,6 +30,7 @@ pub mod queue;
 pub mod sequential;
 mod whole;
 
+use batch::Batches;
 use gate::{Gate, Ticket};
 use goodput::{Goodput, Rate};
 use large::LargeObject;
@@ -128,6 +130,10 @@ struct Flight {
     purpose: Purpose,
     /// Whether a reader waits for it.
     demanded: AtomicBool,
+    /// Told when one begins to.
+    demand: Notify,
+    /// Bytes that came for it by requests of its own.
+    received: AtomicU64,
     landing: watch::Sender<Option<Landing>>,
 }
 
@@ -141,6 +147,7 @@ pub struct Door {
     config: DoorConfig,
     began: Instant,
     gate: Arc<Gate>,
+    batches: Batches,
     pace: Option<Mutex<Pace>>,
     goodput: Mutex<Goodput>,
     flights: Mutex<HashMap<ObjectId, Arc<Flight>>>,
@@ -167,10 +174,12 @@ impl Door {
     ) -> Arc<Self> {
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         let pace = config.max_bandwidth.map(|rate| Mutex::new(Pace::new(rate as f64)));
+        let gate = Gate::new(config.max_requests, config.max_bandwidth, Arc::clone(&stats));
         Arc::new(Self {
             store,
             cache,
-            gate: Gate::new(config.max_requests, config.max_bandwidth, Arc::clone(&stats)),
+            batches: Batches::new(&gate),
+            gate,
             stats,
             runtime,
             config,
@@ -228,6 +237,8 @@ impl Door {
         };
         if joined {
             flight.demanded.store(true, Relaxed);
+            flight.demand.notify_one();
+            self.batches.withdraw(&flight);
             self.gate.promote(flight.ticket);
         }
         let (file, source) = match flight.landed().await {
@@ -313,12 +324,12 @@ impl Door {
         }
     }
 
-    /// What the store delivered lately, and its slow end.
+    /// What the store delivered lately, and its slow end: of a whole batch, where objects come by batches.
     #[must_use]
     pub fn measured(&self) -> (Rate, Duration) {
         let rate = lock(&self.goodput).best(self.began.elapsed());
         let slow = self.stats.store.latency.quantile(self.began.elapsed().as_secs(), 0.999);
-        (rate, Duration::from_micros(slow))
+        (rate, Duration::from_micros(slow).max(self.batches.slow_end(self)))
     }
 
     /// The cache behind the door.
@@ -327,10 +338,16 @@ impl Door {
         &self.cache
     }
 
-    /// Most requests at once.
+    /// Objects of `mean_bytes` that may be on their way at once: as many as requests, or what all batches carry where they go by batches.
     #[must_use]
-    pub const fn max_requests(&self) -> usize {
-        self.config.max_requests
+    pub fn objects_at_once(&self, mean_bytes: u64) -> usize {
+        self.config.max_requests.max(self.batches.entries_max(self, mean_bytes))
+    }
+
+    /// Fewest objects that go by a batch, where objects go by batches now.
+    #[must_use]
+    pub fn batch_least(&self) -> Option<usize> {
+        self.batches.least(self)
     }
 
     fn first_use(&self, id: &ObjectId) -> Outcome {
@@ -350,6 +367,8 @@ impl Door {
             ticket: self.gate.ticket(),
             purpose,
             demanded: AtomicBool::new(purpose == Purpose::Demand),
+            demand: Notify::new(),
+            received: AtomicU64::new(0),
             landing: watch::Sender::new(None),
         });
         flights.insert(flight.id.clone(), Arc::clone(&flight));
@@ -433,6 +452,8 @@ mod tests {
                 ticket: door.gate.ticket(),
                 purpose,
                 demanded: AtomicBool::new(false),
+                demand: Notify::new(),
+                received: AtomicU64::new(0),
                 landing: watch::Sender::new(None),
             });
             lock(&door.flights).insert(flight.id.clone(), Arc::clone(&flight));

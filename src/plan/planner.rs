@@ -138,6 +138,7 @@ impl Planner {
                 self.in_flight_max = in_flight_max.max(1);
                 self.reserve();
             }
+            Event::Batches { least } => self.window.batches_of(least),
             Event::Tick => self.tick(now),
             // A file this planner was not told of: the caller has another manifest. Nothing to plan.
             Event::Opened { .. } | Event::Released { .. } | Event::Fetched { .. } | Event::Failed { .. } | Event::Gone { .. } => {}

@@ -70,6 +70,8 @@ type Computed = (OrderIndex, Epoch, Arc<EpochFiles>);
 struct Task {
     parts: Parts,
     planner: Planner,
+    /// Of the files of the manifest.
+    mean_bytes: u64,
     began: Instant,
     actions: Vec<Action>,
     /// File of each version asked for and not yet answered.
@@ -128,6 +130,8 @@ pub async fn run(
 impl Task {
     fn new(parts: Parts, computed: mpsc::Sender<Computed>) -> Self {
         let sizes: Arc<[u64]> = (0..parts.manifest.len()).map(|i| parts.manifest.object(FileIndex(narrow(i))).size).collect();
+        let mean_bytes =
+            sizes.iter().fold(0, |sum: u64, &size| sum.saturating_add(size)) / u64::try_from(sizes.len().max(1)).unwrap_or(u64::MAX);
         let tiers = parts.stats.tiers.iter().map(|tier| tier.capacity_bytes.get()).collect();
         let mut planner = Planner::new(report::planner_config(tiers), sizes);
         for order in &parts.orders {
@@ -137,6 +141,7 @@ impl Task {
         Self {
             parts,
             planner,
+            mean_bytes,
             began: Instant::now(),
             actions: Vec::new(),
             asked: HashMap::new(),
@@ -206,7 +211,9 @@ impl Task {
 
     fn tick(&mut self) {
         let (rate, latency_p999) = self.parts.door.measured();
-        let in_flight_max = u32::try_from(self.parts.door.max_requests()).unwrap_or(u32::MAX);
+        let in_flight_max = u32::try_from(self.parts.door.objects_at_once(self.mean_bytes)).unwrap_or(u32::MAX);
+        let batch_least = self.parts.door.batch_least().map_or(0, |least| u32::try_from(least).unwrap_or(u32::MAX));
+        self.handle(Event::Batches { least: batch_least });
         self.handle(Event::Measured {
             bytes_per_second: rate.bytes_per_second,
             latency_p999,

@@ -4,6 +4,7 @@
 //! prefetch share one policy and one set of counters.
 
 pub mod batch;
+pub mod batched;
 pub mod directory;
 pub mod fault;
 pub mod listing;
