@@ -88,6 +88,12 @@ impl Gate {
         self.lock().queue.bytes_max()
     }
 
+    /// Bytes on their way now.
+    #[cfg(test)]
+    pub(super) fn running_bytes(&self) -> u64 {
+        self.lock().queue.running_bytes()
+    }
+
     fn let_in(self: &Arc<Self>) {
         loop {
             let (waiter, claimed) = {

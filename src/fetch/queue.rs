@@ -96,6 +96,12 @@ impl<J: Clone + Eq + Hash> Queue<J> {
         self.limit = limit.max(1);
     }
 
+    /// Bytes of the jobs that run.
+    #[must_use]
+    pub const fn running_bytes(&self) -> u64 {
+        self.running_bytes
+    }
+
     /// Jobs that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {

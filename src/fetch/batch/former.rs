@@ -199,7 +199,9 @@ mod tests {
         assert_eq!(former.step(ms(1), &LIMITS, 3), Step::Wait(GATHER));
         assert_eq!(former.step(ms(2), &LIMITS, 3), Step::Batch(4000));
         assert_eq!(tickets(former.take(ms(2), &LIMITS, 4000)), [0, 1, 2, 3], "in the order wanted");
-        (0..7).for_each(|ticket| drop(former.add(ms(3), ticket, 1000, ticket, &LIMITS)));
+        for ticket in 0..7 {
+            former.add(ms(3), ticket, 1000, ticket, &LIMITS);
+        }
         assert_eq!(former.step(ms(9), &LIMITS, 3), Step::Wait(ms(3) + WAIT_MAX), "one under way: eight are wanted");
         former.add(ms(9), 7, 1000, 7, &LIMITS);
         assert_eq!(former.step(ms(9), &LIMITS, 1), Step::WaitForPlace);
@@ -253,7 +255,7 @@ mod tests {
         fn batches_keep_their_limits_and_nobody_is_forgotten(acts in acts(), places in 0..4usize) {
             let mut former = Former::default();
             let (mut now, mut ticket) = (ms(0), 0u64);
-            let mut inside = std::collections::BTreeMap::new();
+            let mut inside = BTreeMap::new();
             for act in acts {
                 match act {
                     Act::Add(size) if Former::<u64>::fits(size, &LIMITS) => {
