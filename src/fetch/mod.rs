@@ -47,6 +47,9 @@ const LARGES_MAX: u64 = 256;
 /// A part nobody has read for this long goes: shards are re-opened within an epoch, or not before the next.
 const LARGE_IDLE: Duration = Duration::from_secs(600);
 
+/// An announcement that is not answered by then is given up: another is due.
+const ANNOUNCE_LIMIT: Duration = Duration::from_secs(10);
+
 /// Why bytes could not be had. Clone: readers that share a fetch share its failure.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -154,6 +157,8 @@ pub struct Door {
     /// Large objects in part: those being read, and for a while those that were.
     larges: moka::sync::Cache<ObjectId, Arc<LargeObject>>,
     events: Option<mpsc::Sender<DoorEvent>>,
+    /// The store is being told what will be read soon: one announcement at a time.
+    announcing: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -189,6 +194,7 @@ impl Door {
             flights: Mutex::default(),
             larges: moka::sync::Cache::builder().max_capacity(LARGES_MAX).time_to_idle(LARGE_IDLE).build(),
             events,
+            announcing: AtomicBool::new(false),
         })
     }
 
@@ -332,6 +338,36 @@ impl Door {
         (rate, Duration::from_micros(slow).max(self.batches.slow_end(self)))
     }
 
+    /// How many keys may be announced at once; `None`: the store does not want to know, or is being told just now.
+    #[must_use]
+    pub fn announce_max(&self) -> Option<usize> {
+        self.store.announce_max().filter(|_| !self.announcing.load(Relaxed))
+    }
+
+    /// Tells the store which keys will be read soon. Later and as a hint: a failure is a line in the log.
+    pub fn announce(self: &Arc<Self>, keys: Vec<Arc<str>>) {
+        if keys.is_empty() || self.announcing.swap(true, Relaxed) {
+            return;
+        }
+        let door = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let over = Announcing(&door);
+            let mut permit = door.gate.enter(door.gate.ticket(), 0, Priority::Ahead).await;
+            match tokio::time::timeout(ANNOUNCE_LIMIT, door.store.announce(&keys)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    if error.kind == ErrorKind::Throttled {
+                        permit.throttled();
+                    }
+                    tracing::debug!(%error, keys = keys.len(), "an announcement failed: its objects are fetched cold");
+                }
+                Err(_) => tracing::debug!(keys = keys.len(), "an announcement was not answered"),
+            }
+            drop(permit);
+            drop(over);
+        });
+    }
+
     /// The cache behind the door.
     #[must_use]
     pub fn cache(&self) -> &Arc<TieredCache> {
@@ -399,6 +435,15 @@ impl Door {
                 tokio::time::sleep(wait).await;
             }
         }
+    }
+}
+
+/// While it lives the store is being told something.
+struct Announcing<'a>(&'a Door);
+
+impl Drop for Announcing<'_> {
+    fn drop(&mut self) {
+        self.0.announcing.store(false, Relaxed);
     }
 }
 

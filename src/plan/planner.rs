@@ -432,6 +432,12 @@ impl Planner {
         self.orders[order].upcoming(limit)
     }
 
+    /// Whether a file is here, or asked for.
+    #[must_use]
+    pub fn is_near(&self, file: FileIndex) -> bool {
+        file.at() < self.sizes.len() && self.books.class(file) != Class::Absent
+    }
+
     /// Figures over all orders.
     #[must_use]
     pub fn view(&self) -> PlannerView {

@@ -80,4 +80,15 @@ pub trait Store: Send + Sync + Debug {
     async fn read_batch(&self, wanted: &[Wanted]) -> Result<Pieces, StoreError> {
         batch::by_single_reads(self, wanted).await
     }
+
+    /// How many keys one announcement may have, where the store wants to be told what will be read soon. `None`: it does not.
+    fn announce_max(&self) -> Option<usize> {
+        None
+    }
+
+    /// Says which keys will be read soon, the soonest first, so that the store may bring them near (a cluster in front of a cold bucket). A hint:
+    /// whoever reads them later does not count on it.
+    async fn announce(&self, _keys: &[Arc<str>]) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
