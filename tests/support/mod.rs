@@ -1,5 +1,6 @@
 //! What the integration tests share.
 
+pub(crate) mod ais;
 pub(crate) mod belady;
 pub(crate) mod bucket;
 pub(crate) mod mount;
