@@ -352,16 +352,9 @@ impl Door {
         let door = Arc::clone(self);
         self.runtime.spawn(async move {
             let over = Announcing(&door);
-            let mut permit = door.gate.enter(door.gate.ticket(), 0, Priority::Ahead).await;
-            match tokio::time::timeout(ANNOUNCE_LIMIT, door.store.announce(&keys)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    if error.kind == ErrorKind::Throttled {
-                        permit.throttled();
-                    }
-                    tracing::debug!(%error, keys = keys.len(), "an announcement failed: its objects are fetched cold");
-                }
-                Err(_) => tracing::debug!(keys = keys.len(), "an announcement was not answered"),
+            let permit = door.gate.enter(door.gate.ticket(), 0, Priority::Ahead).await;
+            if tokio::time::timeout(ANNOUNCE_LIMIT, door.store.announce(&keys)).await.is_err() {
+                tracing::debug!(keys = keys.len(), "an announcement was not answered");
             }
             drop(permit);
             drop(over);

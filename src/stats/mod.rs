@@ -114,10 +114,8 @@ pub struct StoreCounters {
     pub head: Counter,
     pub get: Counter,
     pub batch: Counter,
-    /// Objects that came by batches.
-    pub batch_entries: Counter,
-    /// Objects asked for by batches that had to be fetched singly after all.
-    pub batch_fallbacks: Counter,
+    /// Objects that were asked for by a batch and fetched singly after all.
+    pub batch_singles: Counter,
     /// Body bytes received, all of them.
     pub bytes: Counter,
     /// Of these, bytes of hedged, retried and abandoned requests.

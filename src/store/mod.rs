@@ -88,7 +88,5 @@ pub trait Store: Send + Sync + Debug {
 
     /// Says which keys will be read soon, the soonest first, so that the store may bring them near (a cluster in front of a cold bucket). A hint:
     /// whoever reads them later does not count on it.
-    async fn announce(&self, _keys: &[Arc<str>]) -> Result<(), StoreError> {
-        Ok(())
-    }
+    async fn announce(&self, _keys: &[Arc<str>]) {}
 }

@@ -100,7 +100,7 @@ async fn bring(door: &Arc<Door>, running: &mut Running, seats: Vec<(u64, Seat)>,
     door.batches.latency.record(door.began.elapsed().as_secs(), u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
     if let Err(error) = end {
         door.stats.store.errors.add(1);
-        door.stats.store.batch_fallbacks.add(left as u64);
+        door.stats.store.batch_singles.add(left as u64);
         tracing::debug!(%error, left, "a batch ended early: the rest is fetched singly");
     }
 }
@@ -120,7 +120,7 @@ fn refused(door: &Arc<Door>, running: &mut Running, entries: Vec<Entry>, permit:
     } else {
         door.stats.store.errors.add(1);
     }
-    door.stats.store.batch_fallbacks.add(entries.len() as u64);
+    door.stats.store.batch_singles.add(entries.len() as u64);
 }
 
 fn silent() -> StoreError {
@@ -198,8 +198,6 @@ impl Intake<'_> {
                 let answer = Answer::Came(writer, self.permit.part(size));
                 if open.seat.answer.send(answer).is_err() {
                     counters.bytes_extra.add(bytes); // a GET beside it was faster
-                } else {
-                    counters.batch_entries.add(1);
                 }
                 self.running.came += 1;
             }
@@ -208,7 +206,7 @@ impl Intake<'_> {
                 if open.seat.answer.is_closed() {
                     self.running.came += usize::from(end.is_ok());
                 } else {
-                    counters.batch_fallbacks.add(1);
+                    counters.batch_singles.add(1);
                 }
                 if let Err(error) = end {
                     tracing::debug!(%error, key = %flight.object.key, "an entry of a batch did not come: it is fetched singly");

@@ -132,7 +132,7 @@ async fn small_objects_come_by_few_requests_in_the_order_wanted() {
     rig.all_come(200).await;
     assert_eq!(rig.asked().concat(), (0..200).collect::<Vec<_>>(), "in order, none twice");
     assert_eq!((rig.asked().len(), rig.singles(), rig.store.most_running()), (4, vec![], 2));
-    assert_eq!((rig.stats.store.batch_entries.get(), rig.stats.store.batch_fallbacks.get(), rig.extra()), (200, 0, 0));
+    assert_eq!((rig.stats.store.batch_singles.get(), rig.extra()), (0, 0));
     rig.check_all().await;
     assert_eq!(rig.singles(), Vec::<usize>::new(), "all were here");
     assert_eq!(rig.stats.prefetch.useful.get(), 200);
@@ -190,7 +190,7 @@ async fn the_tail_of_a_cut_stream_is_finished_by_single_reads() {
     rig.all_come(40).await;
     assert_eq!(rig.singles(), (25..40).collect::<Vec<_>>(), "no entry that came is asked for again");
     assert_eq!(rig.asked(), [(0..40).collect::<Vec<_>>()]);
-    assert_eq!((rig.stats.store.batch_entries.get(), rig.stats.store.batch_fallbacks.get(), rig.extra()), (25, 15, 500));
+    assert_eq!((rig.stats.store.batch_singles.get(), rig.extra()), (15, 500));
     rig.check_all().await;
 }
 
@@ -200,7 +200,7 @@ async fn an_entry_that_is_missing_or_wrong_concerns_no_other() {
         let mut rig = Rig::new(&[1000; 20], MEMORY, vec![Some(fault)]);
         rig.ahead(0..20);
         rig.all_come(20).await;
-        assert_eq!((rig.singles(), rig.stats.store.batch_fallbacks.get()), (vec![7], 1), "{fault:?}");
+        assert_eq!((rig.singles(), rig.stats.store.batch_singles.get()), (vec![7], 1), "{fault:?}");
         rig.check_all().await;
     }
 }
