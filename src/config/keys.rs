@@ -27,8 +27,8 @@ const fn key(name: &'static str, kind: Kind) -> Key {
 }
 
 /// All of them, in the order of `configs/default.toml` and of `--print-config`.
-pub const KEYS: [Key; 31] = [
-    key("endpoint_url", Kind::Text),
+pub const KEYS: [Key; 32] = [
+    key("endpoint_url", Kind::List),
     key("region", Kind::Text),
     key("profile", Kind::Text),
     key("credentials_file", Kind::Text),
@@ -37,6 +37,7 @@ pub const KEYS: [Key; 31] = [
     key("requester_pays", Kind::Switch),
     key("force_path_style", Kind::Switch),
     key("ca_bundle", Kind::Text),
+    key("announce", Kind::Switch),
     key("memory", Kind::Text),
     key("cache_dir", Kind::Text),
     key("disk", Kind::Text),

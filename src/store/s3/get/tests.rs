@@ -8,6 +8,8 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use futures_util::StreamExt;
+
 use super::*;
 
 /// What the connection does after an answer.
@@ -56,7 +58,7 @@ impl Scripted {
             let keys = Credentials::new("AKIDEXAMPLE", "secret", Some("token".into()), None, "test");
             Arc::new(CachedCredentials::new(SharedCredentialsProvider::new(keys), "a test"))
         });
-        let tls = super::super::tls::client_config(None).expect("TLS");
+        let tls = crate::store::tls::client_config(None).expect("TLS");
         Getter::new(&config, &format!("http://{}/b", self.address), "us-east-1", credentials, tls, Arc::default()).expect("an endpoint")
     }
 }
@@ -331,7 +333,7 @@ proptest::proptest! {
     /// Escaped once, a key comes back as it was, and no character of it can end the path or need escaping again.
     #[test]
     fn any_key_survives_its_escaping(key in "\\PC{0,20}|[ -~]{0,20}|[\u{0}-\u{ff}]{0,20}") {
-        let escaped = utf8_percent_encode(&key, &ESCAPED).to_string();
+        let escaped = utf8_percent_encode(&key, &PATH_ESCAPED).to_string();
         proptest::prop_assert_eq!(percent_encoding::percent_decode_str(&escaped).decode_utf8().expect("UTF-8"), key);
         proptest::prop_assert!(escaped.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~/%".contains(&b)), "{}", escaped);
     }
