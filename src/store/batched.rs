@@ -48,6 +48,8 @@ pub enum BatchFault {
 #[derive(Debug)]
 pub struct Batched {
     inner: Arc<dyn Store>,
+    /// Where single reads go.
+    singly: Arc<dyn Store>,
     limits: BatchLimits,
     known: AtomicBool,
     script: Mutex<VecDeque<Option<BatchFault>>>,
@@ -75,6 +77,7 @@ impl Batched {
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, limits: BatchLimits, script: Vec<Option<BatchFault>>) -> Self {
         Self {
+            singly: Arc::clone(&inner),
             inner,
             limits,
             known: AtomicBool::new(true),
@@ -84,6 +87,13 @@ impl Batched {
             running: Arc::default(),
             most_running: AtomicUsize::new(0),
         }
+    }
+
+    /// Single reads go to this store, which may fail on its own.
+    #[must_use]
+    pub fn reading(mut self, singly: Arc<dyn Store>) -> Self {
+        self.singly = singly;
+        self
     }
 
     /// What each batch asked for, refused ones too.
@@ -160,7 +170,7 @@ impl Store for Batched {
 
     async fn read(&self, id: &ObjectId, range: Range<u64>) -> Result<Body, StoreError> {
         lock(&self.singles).push(id.clone());
-        self.inner.read(id, range).await
+        self.singly.read(id, range).await
     }
 
     fn batch_limits(&self) -> Option<BatchLimits> {

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ais_batches;
 mod ais_official;
 mod bad_input;
 mod cache;

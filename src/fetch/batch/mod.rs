@@ -94,7 +94,8 @@ impl Batches {
 
     /// Objects of `mean` bytes that may be under way in batches at once; 0: none.
     pub(super) fn entries_max(&self, door: &Door, mean: u64) -> usize {
-        let Some(limits) = self.limits(door).filter(|limits| Former::<Seat>::fits(mean.max(1), limits)) else { return 0 };
+        let pays = lock(&self.inner).worth.pays(door.began.elapsed());
+        let Some(limits) = self.limits(door).filter(|limits| pays && Former::<Seat>::fits(mean.max(1), limits)) else { return 0 };
         let fit = usize::try_from(limits.bytes / mean.max(1)).unwrap_or(usize::MAX);
         fit.min(limits.most).saturating_mul(limits.at_once.min(door.config.max_requests / 2))
     }
@@ -197,22 +198,28 @@ async fn overdue(door: &Door, flight: &Flight) {
 /// A GET beside the batch. Whichever has all the bytes first serves; those of the other are extra.
 async fn beside(door: &Arc<Door>, flight: &Arc<Flight>, mut told: oneshot::Receiver<Answer>) -> Result<(Writer, Claim), FetchError> {
     door.stats.store.hedges.add(1);
-    let single = Box::pin(fetch_singly(door, flight));
-    let failed = tokio::select! {
-        biased;
-        Ok(Answer::Came(writer, part)) = &mut told => {
-            door.stats.store.bytes_extra.add(flight.received.load(Relaxed));
-            return Ok((writer, Claim::Part(part)));
+    let mut single = Box::pin(fetch_singly(door, flight));
+    let mut may_come = true;
+    let failed = loop {
+        tokio::select! {
+            biased;
+            answer = &mut told, if may_come => match answer {
+                Ok(Answer::Came(writer, part)) => {
+                    door.stats.store.bytes_extra.add(flight.received.load(Relaxed));
+                    return Ok((writer, Claim::Part(part)));
+                }
+                Ok(Answer::NoRoom(_)) | Err(_) => may_come = false,
+            },
+            fetched = &mut single => match fetched {
+                Ok(fetched) => return Ok(fetched), // the batch counts its bytes as extra when it finds nobody waiting
+                Err(error) => break error,
+            },
         }
-        fetched = single => match fetched {
-            Ok(fetched) => return Ok(fetched), // the batch counts its bytes as extra when it finds nobody waiting
-            Err(error) => error,
-        },
     };
-    match told.await {
-        Ok(Answer::Came(writer, part)) => Ok((writer, Claim::Part(part))),
-        Ok(Answer::NoRoom(_)) | Err(_) => Err(failed),
+    if may_come && let Ok(Answer::Came(writer, part)) = told.await {
+        return Ok((writer, Claim::Part(part)));
     }
+    Err(failed)
 }
 
 /// Sends batches until nothing waits.

@@ -17,6 +17,7 @@ use crate::cache::{CacheConfig, TieredCache, charge_of, tier_counters};
 use crate::fetch::{DoorConfig, DoorEvent, Opened};
 use crate::stats::Stats;
 use crate::store::batched::{BatchFault, Batched};
+use crate::store::fault::{Fault, Faulty, Operation, Rule};
 use crate::store::{Body, Page, Store, StoreError};
 use crate::types::{ErrorKind, ObjectId, ObjectMeta, Outcome};
 
@@ -56,6 +57,11 @@ struct Rig {
 
 impl Rig {
     fn new(sizes: &[u64], memory: u64, script: Vec<Option<BatchFault>>) -> Self {
+        Self::failing(sizes, memory, script, vec![])
+    }
+
+    /// With rules for the single reads; batches are not concerned.
+    fn failing(sizes: &[u64], memory: u64, script: Vec<Option<BatchFault>>, rules: Vec<Rule>) -> Self {
         let (mut held, mut objects, mut contents) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (n, &size) in sizes.iter().enumerate() {
             let key = format!("f{n:04}");
@@ -64,7 +70,8 @@ impl Rig {
             held.insert(key, bytes.clone());
             contents.push(bytes);
         }
-        let store = Arc::new(Batched::new(Arc::new(Held(held)), LIMITS, script));
+        let held = Arc::new(Held(held));
+        let store = Arc::new(Batched::new(Arc::clone(&held) as Arc<dyn Store>, LIMITS, script).reading(Arc::new(Faulty::new(held, rules))));
         let tiers = CacheConfig { memory: Some(memory), ..CacheConfig::default() };
         let stats = Arc::new(Stats { tiers: tier_counters(&tiers), ..Stats::default() });
         let (cache, _notes) = TieredCache::new(tiers, Arc::clone(&stats)).unwrap();
@@ -181,6 +188,36 @@ async fn a_reader_waits_for_what_is_on_the_wire_but_not_for_long() {
     rig.check(40, &later);
     rig.all_come(50).await;
     assert_eq!((rig.singles(), rig.stats.store.hedges.get(), rig.extra()), (vec![40], 1, 1000), "the entry came too, as extra bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_get_beside_a_batch_may_fail_before_or_after_it() {
+    let gone = || vec![Rule::new(Operation::Read, Some("f0040"), 0..99, Fault::Fail(ErrorKind::NotFound))];
+    let slow = Some(BatchFault::Slow(Duration::from_millis(100)));
+    let mut rig = Rig::failing(&[1000; 50], MEMORY, vec![slow], gone());
+    rig.ahead(0..50);
+    sleep(Duration::from_millis(10)).await;
+    let opened = rig.door.open(&rig.objects[40]).await.expect("the batch brings it after all");
+    rig.check(40, &opened);
+    rig.all_come(50).await;
+    assert_eq!(rig.stats.store.hedges.get(), 1);
+
+    let hangs = vec![Rule::new(Operation::Read, Some("f0040"), 0..1, Fault::StallAfter(300))];
+    let mut rig = Rig::failing(&[1000; 50], MEMORY, vec![slow], hangs);
+    rig.ahead(0..50);
+    sleep(Duration::from_millis(10)).await;
+    let opened = rig.door.open(&rig.objects[40]).await.expect("the batch was faster");
+    rig.check(40, &opened);
+    rig.all_come(50).await;
+    assert_eq!((rig.extra(), rig.stats.store.hedges.get()), (300, 1), "what had come of the GET");
+
+    // the batch falls first, then the GET, which takes longer than the silence
+    let late = vec![Rule::new(Operation::Read, Some("f0040"), 0..99, Fault::Fail(ErrorKind::Network))];
+    let rig = Rig::failing(&[1000; 50], MEMORY, vec![Some(BatchFault::StallAt(10))], late);
+    rig.ahead(0..50);
+    sleep(Duration::from_millis(10)).await;
+    let error = rig.door.open(&rig.objects[40]).await.map(|opened| opened.outcome).expect_err("there is no way to it");
+    assert_eq!((error.kind, rig.stats.panics.get()), (ErrorKind::Network, 0));
 }
 
 #[tokio::test(start_paused = true)]
