@@ -149,6 +149,9 @@ pub struct MountOptions {
     /// Do without a kernel feature (repeatable): passthrough, readdirplus, keep-cache, parallel-dirops, read-ahead, tmpfs
     #[arg(long, value_name = "FEATURE", help_heading = "Mount")]
     pub disable_kernel: Vec<String>,
+    /// Do without a way of reading from an ais:// store (repeatable): batch (GetBatch), direct (straight to the target)
+    #[arg(long, value_name = "FEATURE", help_heading = "Store")]
+    pub disable_store: Vec<String>,
     /// Stay in the foreground, log to standard error
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Mount")]
     pub foreground: Option<String>,
@@ -195,8 +198,13 @@ impl MountOptions {
             ("log_level", &self.log_level),
             ("log_file", &self.log_file),
         ];
-        let lists =
-            [("endpoint_url", &self.endpoint_url), ("tier", &self.tier), ("order", &self.order), ("disable_kernel", &self.disable_kernel)];
+        let lists = [
+            ("endpoint_url", &self.endpoint_url),
+            ("tier", &self.tier),
+            ("order", &self.order),
+            ("disable_kernel", &self.disable_kernel),
+            ("disable_store", &self.disable_store),
+        ];
         let single = single.into_iter().filter_map(|(name, value)| value.clone().map(|value| (name, vec![value])));
         single.chain(lists.into_iter().filter(|(_, values)| !values.is_empty()).map(|(name, values)| (name, values.clone()))).collect()
     }

@@ -27,7 +27,7 @@ const fn key(name: &'static str, kind: Kind) -> Key {
 }
 
 /// All of them, in the order of `configs/default.toml` and of `--print-config`.
-pub const KEYS: [Key; 32] = [
+pub const KEYS: [Key; 33] = [
     key("endpoint_url", Kind::List),
     key("region", Kind::Text),
     key("profile", Kind::Text),
@@ -57,6 +57,7 @@ pub const KEYS: [Key; 32] = [
     key("dir_mode", Kind::Text),
     key("listen", Kind::Text),
     key("disable_kernel", Kind::List),
+    key("disable_store", Kind::List),
     key("foreground", Kind::Switch),
     key("log_level", Kind::Text),
     key("log_file", Kind::Text),

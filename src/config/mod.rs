@@ -32,7 +32,7 @@ const MEMORY_LEAST: u64 = 256 << 20;
 const DISK_SHARE_LEFT_FREE: u64 = 10;
 
 /// Defaults as a user would write them; `""` is «not set». Those that depend on the machine are in [`defaults`].
-const FIXED_DEFAULTS: [(&str, &str); 25] = [
+const FIXED_DEFAULTS: [(&str, &str); 26] = [
     ("endpoint_url", ""),
     ("region", ""),
     ("profile", ""),
@@ -58,6 +58,7 @@ const FIXED_DEFAULTS: [(&str, &str); 25] = [
     ("dir_mode", "0555"),
     ("listen", ""),
     ("disable_kernel", ""),
+    ("disable_store", ""),
     ("foreground", "false"),
     ("log_level", "info"),
 ];
@@ -120,6 +121,7 @@ pub struct Settings {
     pub dir_mode: u16,
     pub listen: Option<SocketAddr>,
     pub disable_kernel: Vec<KernelFeature>,
+    pub disable_store: Vec<StoreFeature>,
     pub foreground: bool,
     /// A filter in tracing's syntax.
     pub log_level: String,
@@ -213,6 +215,20 @@ impl KernelFeature {
         ("read-ahead", Self::ReadAhead),
         ("tmpfs", Self::Tmpfs),
     ];
+}
+
+/// What `--disable-store` can switch off, for tests, benchmarks and clusters with a bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StoreFeature {
+    /// Many objects with one request.
+    Batch,
+    /// GETs straight to the target that has the object.
+    Direct,
+}
+
+impl StoreFeature {
+    /// All of them, with the words of the option.
+    pub const ALL: [(&str, Self); 2] = [("batch", Self::Batch), ("direct", Self::Direct)];
 }
 
 impl Settings {

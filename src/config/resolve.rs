@@ -200,6 +200,7 @@ pub fn resolve(url: &str, dir: &Path, layers: Layers, machine: &Machine) -> Resu
         dir_mode: r.value("dir_mode", values::mode),
         listen: r.optional("listen", values::listen).flatten(),
         disable_kernel: r.list("disable_kernel", values::kernel_feature),
+        disable_store: r.list("disable_store", values::store_feature),
         foreground: r.value("foreground", values::switch),
         log_level: r.value("log_level", values::log_level),
         log_file: r.optional("log_file", values::path),

@@ -222,6 +222,7 @@ fn what_is_printed_is_a_file_with_the_same_meaning() {
         "--dir-mode=0500",
         "--listen=9100",
         "--disable-kernel=passthrough+tmpfs",
+        "--disable-store=batch",
         "--foreground",
         "--log-level=warn+belady=debug",
         "--log-file=/l",

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::cache::{CacheConfig, DiskTier, TieredCache, automatic_bytes, tier_counters, write_automatic_bytes};
 use crate::config::machine;
-use crate::config::{KernelFeature, OnChange, Orders, Settings, Verify};
+use crate::config::{KernelFeature, OnChange, Orders, Settings, StoreFeature, Verify};
 use crate::daemonize::Ready;
 use crate::dataset::Manifest;
 use crate::dataset::samples::samples;
@@ -107,6 +107,8 @@ fn ais(settings: &Settings, share: Duration) -> Result<AisConfig, StoreError> {
     let config = AisConfig {
         ca_bundle: said.ca_bundle.clone(),
         announce: said.announce,
+        direct: !settings.disable_store.contains(&StoreFeature::Direct),
+        batches: !settings.disable_store.contains(&StoreFeature::Batch),
         max_connections: settings.max_connections as usize,
         connect_timeout: usual.connect_timeout.min(share),
         first_byte_timeout: usual.first_byte_timeout.min(share),

@@ -118,6 +118,8 @@ pub struct StoreCounters {
     pub batch_entries: Counter,
     /// Batches that did not bring all they were asked for: the rest is read singly.
     pub batch_fallbacks: Counter,
+    /// Objects that were asked for by a batch and fetched singly after all.
+    pub batch_singles: Counter,
     /// Redirects followed, each for its one request.
     pub redirects: Counter,
     /// GETs answered by the target itself, without a redirect.

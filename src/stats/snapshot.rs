@@ -148,6 +148,8 @@ pub struct Store {
     pub batch_entries: u64,
     /// Batches that did not bring all they were asked for.
     pub batch_fallbacks: u64,
+    /// Objects asked for by a batch and fetched singly after all.
+    pub batch_singles: u64,
     /// Redirects followed.
     pub redirects: u64,
     /// GETs answered by a target without a redirect.
@@ -249,6 +251,7 @@ impl Snapshot {
                 },
                 batch_entries: stats.store.batch_entries.get(),
                 batch_fallbacks: stats.store.batch_fallbacks.get(),
+                batch_singles: stats.store.batch_singles.get(),
                 redirects: stats.store.redirects.get(),
                 direct: stats.store.direct.get(),
                 bytes: stats.store.bytes.get(),

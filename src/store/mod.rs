@@ -5,6 +5,7 @@
 
 pub mod aistore;
 pub mod batch;
+pub mod batched;
 pub mod directory;
 pub mod fault;
 mod http;
@@ -107,6 +108,11 @@ pub trait Store: Send + Sync + Debug {
     async fn read_member(&self, shard: &ObjectId, member: &str) -> Result<Member, StoreError> {
         let text = format!("{member:?} in {:?}: this store reads no files inside shards", shard.key);
         Err(StoreError::new(ErrorKind::Invalid, text))
+    }
+
+    /// How many keys one announcement may have, where the store wants to be told what will be read soon. `None`: it does not.
+    fn announce_max(&self) -> Option<usize> {
+        None
     }
 
     /// Says which objects will be read next, in this order: a store in front of a slower one may fetch them. A hint: nothing depends on it, no failure is told.

@@ -4,6 +4,7 @@
 mod support;
 
 mod ais;
+mod ais_batches;
 mod ais_fake;
 mod ais_official;
 mod bad_input;

@@ -56,6 +56,8 @@ const MAP_MAX_BYTES: usize = 16 << 20;
 const PINS_MAX: u64 = 10_000;
 /// Names in one prefetch job: AIStore takes lists of any length, but each is one message to all targets.
 const ANNOUNCE_MAX_KEYS: usize = 1024;
+/// Names wanted at once: a second's worth of what a cluster fetches from a cloud (some hundred objects), so that its other work goes on.
+const ANNOUNCE_AT_ONCE: usize = 256;
 
 /// How to reach a bucket. Read from options, environment and files by `config` and [`AisConfig::from_environment`].
 #[derive(Clone, Debug)]
@@ -370,6 +372,10 @@ impl Store for AisStore {
 
     async fn read_member(&self, shard: &ObjectId, member: &str) -> Result<Member, StoreError> {
         self.0.read_member(shard, member).await
+    }
+
+    fn announce_max(&self) -> Option<usize> {
+        (self.0.announces && !self.0.bucket.is_local()).then_some(ANNOUNCE_AT_ONCE)
     }
 
     async fn announce(&self, keys: &[Arc<str>]) {
