@@ -130,6 +130,10 @@ impl Script {
         self.rules.clear();
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     pub(super) fn strike(&mut self, op: Op, node: &str, is_target: bool, key: &str) -> Option<Does> {
         let mut struck = None;
         for (fault, matched) in &mut self.rules {

@@ -5,7 +5,7 @@ use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use hyper::http::response::Builder;
 use hyper::{Method, Response, StatusCode};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::json;
 
 use super::body::Reply;
@@ -137,9 +137,14 @@ impl Request {
             .ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, "", format!("invalid bucket {name:?} or provider {provider:?}")))
     }
 
-    /// The path as a redirect has it.
+    /// The path as a redirect has it (`ais/prxred.go`, Go's `http.Redirect`): encoded as usual only where it has one of `%?# +`; else as it is,
+    /// but for what is not ASCII. So `<`, `"` or `\` come raw, and a line break as a blank.
     pub(super) fn encoded_path(path: &str) -> String {
-        utf8_percent_encode(path, PATH).to_string()
+        if path.contains(['%', '?', '#', ' ', '+']) {
+            return utf8_percent_encode(path, PATH).to_string();
+        }
+        // a header cannot carry the other controls here (Go sends them raw)
+        utf8_percent_encode(&path.replace(['\r', '\n'], " "), CONTROLS).to_string()
     }
 }
 
