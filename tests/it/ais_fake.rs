@@ -273,6 +273,47 @@ async fn batches_keep_order_and_end_as_upstream_ends_them() {
 }
 
 #[tokio::test]
+async fn a_batch_ends_in_words_when_the_map_changes() {
+    let config = BatchConfig { per_entry: Duration::from_millis(20), ..BatchConfig::default() };
+    let (cluster, http) = start(AisConfig { batch: Some(config), ..AisConfig::default() });
+    cluster.put("b", "k", "x");
+    let body = batch(&["k"; 50]);
+    let asked = http.ask("/v1/ml/moss/b?provider=ais", &body);
+    let changed = async {
+        while cluster.counters().batches == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        cluster.set_maintenance("t1", true);
+    };
+    let (answer, ()) = futures_util::future::join(asked, changed).await;
+    let (entries, whole) = untar(&answer.body);
+    assert!(!answer.broken && !whole && (1..50).contains(&entries.len()), "{}", entries.len());
+    assert!(answer.text().contains("ErrMembershipChange"));
+}
+
+#[tokio::test]
+async fn members_of_a_shard_are_read_and_listed() {
+    let (cluster, http) = start(AisConfig::default());
+    let mut shard = tar::Builder::new(Vec::new());
+    for (name, body) in [("d/7.jpg", "seven"), ("d/7.seg.png", "mask"), ("d/70.jpg", "seventy"), ("d/7.jpg", "again")] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(body.len() as u64);
+        shard.append_data(&mut header, name, body.as_bytes()).expect("a vector takes all");
+    }
+    cluster.put("b", "s.tar", shard.into_inner().expect("a vector takes all"));
+    let target = object("b", "ais", "s.tar");
+    assert_eq!(http.get(&format!("{target}&archpath=d/7.jpg")).await.body, "seven", "the first of equal names");
+    assert_eq!(http.get(&format!("{target}&archpath=no")).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(http.get_range(&format!("{target}&archpath=d/7.jpg"), "bytes=0-1").await.status, StatusCode::BAD_REQUEST);
+    let sample = untar(&http.get(&format!("{target}&archregx=d/7&archmode=wdskey")).await.body);
+    assert_eq!(sample.0.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["d/7.jpg", "d/7.seg.png", "d/7.jpg"]);
+    let page = http.ask("/v1/buckets/b?provider=ais", &list(&json!({ "flags": "8" }))).await.json();
+    assert_eq!(page["entries"][0]["flags"], 64 | 512);
+    assert_eq!(page["entries"][1], json!({ "name": "s.tar/d/7.jpg", "size": "5", "flags": 64 | 128 }));
+}
+
+#[tokio::test]
 async fn a_batch_whose_reader_stops_is_ended() {
     let config = BatchConfig { write_deadline: Duration::from_millis(200), ..BatchConfig::default() };
     let (cluster, http) = start(AisConfig { batch: Some(config), targets: 1, ..AisConfig::default() });
