@@ -13,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::Shared;
@@ -48,8 +49,8 @@ pub(super) struct Node {
     pub(super) is_target: bool,
 }
 
-/// Accepts until aborted; the connections end with it.
-pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, node: Arc<Node>) {
+/// Accepts until told to stop, or aborted; the connections end with it.
+pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, node: Arc<Node>, stop: Arc<Notify>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -65,8 +66,11 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, node: Arc
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next() => {}
+            () = stop.notified() => break,
         }
     }
+    drop(listener);
+    connections.shutdown().await;
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>, node: Arc<Node>) {
