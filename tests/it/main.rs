@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ais;
 mod ais_contract;
 mod ais_fake;
 mod ais_official;
