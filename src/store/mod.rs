@@ -13,6 +13,8 @@ pub mod listing;
 pub mod open;
 pub mod retry;
 pub mod s3;
+#[cfg(test)]
+mod scripted;
 pub mod throttle;
 pub mod tls;
 pub mod url;

@@ -1,7 +1,7 @@
 //! GetBatch: many whole objects with one request, as one TAR stream in the order asked (NVIDIA/aistore `docs/get_batch.md`, `xact/xs/moss.go`).
 //!
-//! A TAR entry says no version. So an entry counts only when its bytes have the checksum that is the object's identity (or the MD5 that a cloud's ETag often
-//! is): then they are the version asked for by value, whatever the cluster sent. An object without such an identity is not asked for here; it ends in an
+//! A TAR entry says no version. So an entry counts only when its bytes have the checksum that is the object's identity, or was told together
+//! with it ([`super::sums`]): then they are the version asked for by value, whatever the cluster sent. An object without such an identity is not asked for here; it ends in an
 //! error of its own, and single reads follow. An entry that is another length, or has another checksum, ends in an error of its own, too.
 //!
 //! A stream that is cut or makes no sense is an `Err`: all entries that have not ended did not come. The cluster cuts readers that pause for
@@ -23,7 +23,6 @@ use super::Shared;
 use super::bucket::check_name;
 use super::checksum::Verifier;
 use super::cluster::{Answer, Ask};
-use super::identity::verifier_or_guess;
 use super::untar::{Event, Untar};
 use crate::stats::Stats;
 use crate::store::StoreError;
@@ -124,9 +123,9 @@ impl Shared {
         if let Err(reason) = check_name(&wanted.id.key) {
             return left(ErrorKind::NotFound, &format!("does not exist ({reason})"));
         }
-        match verifier_or_guess(&wanted.id.etag) {
+        match self.verifier(&wanted.id) {
             Some(verifier) => Entry::Asked { wanted: wanted.clone(), verifier },
-            None => left(ErrorKind::Invalid, "its version is no checksum, so it cannot be read in a batch; a single read follows"),
+            None => left(ErrorKind::Invalid, "no checksum of it is known, so it cannot be read in a batch; a single read follows"),
         }
     }
 }

@@ -50,10 +50,11 @@ impl Attributes {
         }
     }
 
-    /// From an entry of a listing. `custom`: `[ETag:… LastModified:…]` (`cmn/objlist_utils.go` CustomMD2S).
+    /// From an entry of a listing. `custom`: `[ETag:… LastModified:…]` (`cmn/objlist_utils.go` CustomMD2S); `[ETag=…, …]` is read, too.
     pub(super) fn listed(checksum: &str, version: &str, custom: &str) -> Self {
-        let pairs = custom.trim_matches(['[', ']']).split(' ');
-        let named = |name: &str| pairs.clone().find_map(|pair| pair.split_once(':').filter(|(key, _)| *key == name)?.1.into());
+        let pairs = custom.trim_matches(['[', ']']).split([' ', ',']);
+        let named =
+            |name: &str| pairs.clone().find_map(|pair| pair.split_once([':', '=']).filter(|(key, _)| *key == name).map(|(_, value)| value));
         Self {
             checksum: said(checksum).map(|value| value.to_ascii_lowercase()),
             version: said(version),
@@ -77,6 +78,17 @@ impl Attributes {
         let part = |value: &Option<String>| value.clone().unwrap_or_default();
         let parts = [part(&self.checksum), part(&self.version), part(&self.etag), part(&self.answer_etag)];
         if parts.iter().all(String::is_empty) { String::new() } else { parts.join("|") }
+    }
+
+    /// How a whole body is checked against the answer's own checksum.
+    pub(super) fn verifier(&self) -> Option<Verifier> {
+        verifier(&labelled(self.checksum.as_deref()?))
+    }
+
+    /// How a range is checked, should the answer's checksum be the range's own. Only where the object's identity is a checksum of the same kind.
+    pub(super) fn range_verifier(&self, etag: &str) -> Option<Verifier> {
+        let said = labelled(self.checksum.as_deref()?);
+        if said.split(':').next() == etag.split(':').next() { verifier(&said) } else { None }
     }
 
     /// Seconds since 1970; 0 where the cloud's time is not said. (The time at which AIStore stored the object is in no listing, so it is not used: a
@@ -147,15 +159,6 @@ pub(super) fn verifier(etag: &str) -> Option<Verifier> {
     Kind::ALL.into_iter().find(|kind| kind.name() == label && kind.length() == value.len()).map(|kind| Verifier::new(kind, value))
 }
 
-/// As [`verifier`], and also the MD5 that a cloud's ETag may be: a match proves the bytes, a mismatch may mean that it is none.
-pub(super) fn verifier_or_guess(etag: &str) -> Option<Verifier> {
-    verifier(etag).or_else(|| {
-        let value = etag.strip_prefix("etag:")?;
-        let is_md5 = value.len() == Kind::Md5.length() && value.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_md5.then(|| Verifier::new(Kind::Md5, value))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,9 +190,13 @@ mod tests {
         assert_eq!(cold.identity(true), format!("etag:{MD5}"));
         assert_eq!((warm.identity(true), warm.mtime_seconds()), (cold.identity(true), 1_695_243_891));
         assert_eq!(cold.mtime_seconds(), warm.mtime_seconds());
-        for (checksum, version, custom, identity) in
-            [("none", "7", "", "v:7"), ("", "", "[ETag:a-2]", "etag:a-2"), ("", "", "", ""), (&"a".repeat(64), "", "", "cksum:")]
-        {
+        for (checksum, version, custom, identity) in [
+            ("none", "7", "", "v:7"),
+            ("", "", "[source=aws, ETag=\"a-2\"]", "etag:a-2"),
+            ("", "", "[ETag:a-2]", "etag:a-2"),
+            ("", "", "", ""),
+            (&"a".repeat(64), "", "", "cksum:"),
+        ] {
             assert!(Attributes::listed(checksum, version, custom).identity(false).starts_with(identity), "{checksum} {version} {custom}");
         }
     }
@@ -214,6 +221,5 @@ mod tests {
     fn only_checksums_can_be_verified() {
         assert!(verifier(&format!("xxhash2:{XX}")).is_some() && verifier("crc32c:0000000a").is_some());
         assert!(verifier("xxhash2:6b1c").is_none() && verifier("v:3").is_none() && verifier(&format!("etag:{MD5}")).is_none());
-        assert!(verifier_or_guess(&format!("etag:{MD5}")).is_some() && verifier_or_guess("etag:a-2").is_none());
     }
 }

@@ -9,7 +9,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::bucket::Bucket;
-use super::identity::Attributes;
+use super::identity::{Attributes, verifier};
 use crate::store::{Page, StoreError};
 use crate::types::{ErrorKind, ObjectMeta};
 
@@ -46,13 +46,19 @@ impl Cursor {
     }
 }
 
+/// The prefix to ask with. In the cluster's own buckets objects are files, and a target that has a directory of the prefix's name walks that alone: `d` would
+/// hide `d0` (`fs/walk.go`, unless its feature Dont-Optimize-Virtual-Dir is on). So all of the directory above is asked for, and [`page`] leaves out the rest.
+fn asked<'a>(bucket: &Bucket, prefix: &'a str) -> &'a str {
+    if bucket.is_local() { &prefix[..prefix.rfind('/').map_or(0, |slash| slash + 1)] } else { prefix }
+}
+
 /// The body of a request for a page.
 pub(super) fn request(bucket: &Bucket, prefix: &str, start_after: Option<&str>, cursor: &Cursor, max: u32) -> Vec<u8> {
     // The cloud's ETag and time cost more to list, and the cluster's own buckets have none.
     let props = if bucket.is_local() { "name,size,checksum,version" } else { "name,size,checksum,version,custom" };
     let value = serde_json::json!({
         "props": props,
-        "prefix": prefix,
+        "prefix": asked(bucket, prefix),
         "flags": "0",
         "pagesize": max,
         "uuid": cursor.uuid,
@@ -118,8 +124,15 @@ fn decode(body: &[u8]) -> Result<PageWire, String> {
     }
 }
 
-/// The page, or why it cannot be believed. `cursor`: what it was asked with.
-pub(super) fn page(what: &str, bucket: &Bucket, prefix: &str, cursor: &Cursor, body: &[u8]) -> Result<Page, StoreError> {
+/// The page, or why it cannot be believed. `cursor`: what it was asked with. And the checksums, by the objects' places in the page, that are told beside
+/// identities that are none.
+pub(super) fn page(
+    what: &str,
+    bucket: &Bucket,
+    prefix: &str,
+    cursor: &Cursor,
+    body: &[u8],
+) -> Result<(Page, Vec<(usize, String)>), StoreError> {
     let nonsense = |detail: String| StoreError::new(ErrorKind::Corrupt, format!("{what}: the listing makes no sense: {detail}"));
     let wire = decode(body).map_err(nonsense)?;
     let token = wire.continuation_token.unwrap_or_default();
@@ -131,27 +144,35 @@ pub(super) fn page(what: &str, bucket: &Bucket, prefix: &str, cursor: &Cursor, b
     entries.sort_by(|a, b| a.name.cmp(&b.name).then((a.flags & STATUS).cmp(&(b.flags & STATUS))));
     entries.dedup_by(|b, a| a.name == b.name);
     let mut objects = Vec::with_capacity(entries.len());
+    let mut sums = Vec::new();
     for entry in entries {
         if entry.flags & (DIRECTORY | IN_ARCHIVE) != 0 || entry.name.as_str() <= cursor.start_after.as_str() {
             continue;
         }
         if !entry.name.starts_with(prefix) {
+            if entry.name.starts_with(asked(bucket, prefix)) {
+                continue;
+            }
             return Err(nonsense(format!("key {:?} is not below the prefix {prefix:?}", entry.name)));
         }
         if entry.flags & HEAD_FAILED != 0 {
             return Err(StoreError::new(ErrorKind::Server, format!("{what}: the cluster could not ask about key {:?}", entry.name)));
         }
         let attributes = Attributes::listed(&entry.checksum, &entry.version, &entry.custom);
+        let identity = attributes.identity(!bucket.is_local());
+        if let Some(checksum) = attributes.checksum.clone().filter(|_| verifier(&identity).is_none()) {
+            sums.push((objects.len(), checksum));
+        }
         objects.push(ObjectMeta {
             key: Arc::from(entry.name),
             size: entry.size,
-            etag: Arc::from(attributes.identity(!bucket.is_local())),
+            etag: Arc::from(identity),
             mtime_seconds: attributes.mtime_seconds(),
         });
     }
     let uuid = wire.uuid.filter(|uuid| !uuid.is_empty()).unwrap_or_else(|| cursor.uuid.clone());
     let next = Cursor { uuid, token, start_after: cursor.start_after.clone() };
-    Ok(Page { objects, next: (!next.token.is_empty()).then(|| next.text()) })
+    Ok((Page { objects, next: (!next.token.is_empty()).then(|| next.text()) }, sums))
 }
 
 #[cfg(test)]
@@ -161,7 +182,7 @@ mod tests {
     const WHAT: &str = "bucket \"b\"";
 
     fn local(body: &[u8], cursor: &Cursor) -> Result<Page, StoreError> {
-        page(WHAT, &Bucket::new("b"), "", cursor, body)
+        page(WHAT, &Bucket::new("b"), "", cursor, body).map(|(page, _)| page)
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod list;
 mod object;
 mod route;
 mod smap;
+mod sums;
 mod token;
 mod untar;
 
@@ -33,10 +34,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use self::bucket::Bucket;
+use self::checksum::Verifier;
 use self::cluster::{Answer, Ask, Cluster};
 use self::list::{Cursor, PAGE_MAX_BYTES, PAGE_MAX_KEYS};
 use self::route::Route;
 use self::smap::Smap;
+use self::sums::Sums;
 pub use self::token::TokenSource;
 use crate::stats::Stats;
 use crate::store::batch::{BatchLimits, Pieces, Wanted};
@@ -146,7 +149,10 @@ pub(crate) struct Shared {
     route: Route,
     permits: Arc<Semaphore>,
     pins: moka::sync::Cache<ObjectId, Arc<str>>,
+    sums: Sums,
     head_v1: AtomicBool,
+    /// Ranges carry their own checksums and no version: each needs a HEAD, and is not worth asking a target for first.
+    ranges_summed: AtomicBool,
     batches: bool,
     /// Whether the cluster has GetBatch: see `batch.rs`.
     moss: AtomicU8,
@@ -178,7 +184,9 @@ impl AisStore {
             cluster,
             permits: Arc::new(Semaphore::new(connections)),
             pins: moka::sync::Cache::new(PINS_MAX),
+            sums: Sums::default(),
             head_v1: AtomicBool::new(false),
+            ranges_summed: AtomicBool::new(false),
             batches: config.batches,
             moss: AtomicU8::new(batch::UNKNOWN),
             listed: AtomicBool::new(false),
@@ -197,6 +205,11 @@ impl AisStore {
 }
 
 impl Shared {
+    /// How the whole bytes of this version are checked by value; `None`: they cannot be.
+    fn verifier(&self, id: &ObjectId) -> Option<Verifier> {
+        identity::verifier(&id.etag).or_else(|| self.sums.verifier(id))
+    }
+
     fn bucket_text(&self) -> String {
         format!("bucket {:?}", self.bucket.name)
     }
@@ -257,8 +270,12 @@ impl Shared {
             if length.is_some_and(|length| length != body.len() as u64) {
                 return Err(cut("it is shorter than announced".to_owned()));
             }
-            let page = list::page(&what, &self.bucket, prefix, &cursor, &body)?;
-            if page.objects.iter().any(|object| identity::verifier_or_guess(&object.etag).is_some()) {
+            let (page, sums) = list::page(&what, &self.bucket, prefix, &cursor, &body)?;
+            for (at, checksum) in sums {
+                self.sums.learn(&page.objects[at].version(), &checksum);
+            }
+            let is_verifiable = |object: &ObjectMeta| self.verifier(&object.version()).is_some();
+            if !self.verifiable.load(Relaxed) && page.objects.iter().any(is_verifiable) {
                 self.verifiable.store(true, Relaxed);
             }
             if !page.objects.is_empty() {

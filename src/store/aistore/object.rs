@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use http::{HeaderMap, Method, Response, header};
 use hyper::body::Incoming;
@@ -36,6 +37,9 @@ enum Checked {
     Body(Option<Verifier>),
     /// The object is larger than was thought: it has to be asked for again, with a range.
     Larger,
+    /// The checksum is not the object's; it may be the range's (bucket property `checksum.enable_read_range`), which this tells, or the object is another
+    /// version, which a HEAD tells. And what differs.
+    OfRange(Verifier, String),
 }
 
 impl Shared {
@@ -57,7 +61,7 @@ impl Shared {
     pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, StoreError> {
         let what = self.named(key)?;
         let plain = self.path(key);
-        let mut is_v2 = !self.head_v1.load(std::sync::atomic::Ordering::Relaxed);
+        let mut is_v2 = !self.head_v1.load(Relaxed);
         loop {
             self.stats.store.head.add(1);
             let path = if is_v2 { format!("{plain}&props={}", query_value(HEAD_PROPS)) } else { plain.clone() };
@@ -68,7 +72,7 @@ impl Shared {
             let complaint = self.cluster.complaint(response).await;
             if is_v2 && matches!(complaint.status, 400 | 405 | 501) {
                 is_v2 = false;
-                self.head_v1.store(true, std::sync::atomic::Ordering::Relaxed);
+                self.head_v1.store(true, Relaxed);
                 continue;
             }
             return Err(self.cluster.error(&what, complaint));
@@ -102,7 +106,8 @@ impl Shared {
             ask.range = Some(range_header(&range));
         }
         let uname = self.bucket.uname(&id.key);
-        if let Some(pick) = self.route.pick(&uname, Instant::now()) {
+        let may_be_direct = ask.range.is_none() || !self.ranges_summed.load(Relaxed);
+        if may_be_direct && let Some(pick) = self.route.pick(&uname, Instant::now()) {
             let started = Instant::now();
             self.stats.store.get.add(1);
             let answer = self.cluster.at(&what, &ask, &format!("{}{}", pick.url, ask.path)).await;
@@ -125,7 +130,7 @@ impl Shared {
                     return Ok(self.body(what, response, range.end - range.start, verifier, permit, started));
                 }
                 Some((Checked::Larger, _)) => ask.range = Some(range_header(&range)),
-                None => {}
+                Some((Checked::OfRange(..), _)) | None => {}
             }
         }
         loop {
@@ -143,6 +148,14 @@ impl Shared {
                 Checked::Body(verifier) => return Ok(self.body(what, response, range.end - range.start, verifier, permit, started)),
                 // Its body is not read: the connection is closed.
                 Checked::Larger => ask.range = Some(range_header(&range)),
+                Checked::OfRange(verifier, detail) => {
+                    if self.head(&id.key).await?.version() != *id {
+                        let text = format!("{what}: is another version than the one listed ({detail})");
+                        return Err(StoreError::new(ErrorKind::Changed, text));
+                    }
+                    self.ranges_summed.store(true, Relaxed);
+                    return Ok(self.body(what, response, range.end - range.start, Some(verifier), permit, started));
+                }
             }
         }
     }
@@ -175,7 +188,8 @@ impl Shared {
         let attributes = Attributes::of(headers);
         let agreement = compare(&id.etag, &attributes, total);
         if let Agreement::Other(detail) = agreement {
-            return Err(changed(detail));
+            let of_range = (ranged && given == *range && length == Some(asked)).then(|| attributes.range_verifier(&id.etag)).flatten();
+            return of_range.map(|verifier| Checked::OfRange(verifier, detail.clone())).ok_or_else(|| changed(detail));
         }
         if given != *range {
             return match total {
@@ -188,13 +202,17 @@ impl Shared {
             return Err(corrupt(format!("{length} bytes announced where {asked} were asked for")));
         }
         let is_whole = range.start == 0 && total == Some(range.end);
-        if is_whole && let Some(verifier) = verifier(&id.etag) {
-            return Ok(Checked::Body(Some(verifier)));
+        let by_identity = verifier(&id.etag).filter(|_| is_whole);
+        if by_identity.is_some() {
+            return Ok(Checked::Body(by_identity));
         }
-        if agreement == Agreement::Unknown {
-            self.remember(id, &attributes).map_err(changed)?;
+        match (agreement, &attributes.checksum) {
+            (Agreement::Unknown, _) => self.remember(id, &attributes).map_err(changed)?,
+            (_, Some(checksum)) if is_whole && !id.etag.starts_with('~') => self.sums.learn(id, checksum),
+            _ => {}
         }
-        Ok(Checked::Body(None))
+        // The version is right by its name; the bytes are held against the checksum that came with them.
+        Ok(Checked::Body(attributes.verifier().filter(|_| is_whole)))
     }
 
     /// Holds an answer whose version cannot be compared with the listing's against the first such answer: never parts of two versions.

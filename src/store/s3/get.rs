@@ -303,4 +303,4 @@ async fn complaint(response: Response<Incoming>) -> Complaint {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

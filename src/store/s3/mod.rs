@@ -190,7 +190,7 @@ impl S3Store {
             return Err(StoreError::new(ErrorKind::Corrupt, format!("{what}: HEAD says no length")));
         };
         let etag = text(headers, http::header::ETAG).unwrap_or_default();
-        Ok(ObjectMeta { key: Arc::from(key), size, etag: Arc::from(etag), mtime_seconds: get::modified(headers).unwrap_or(0) })
+        Ok(ObjectMeta { key: Arc::from(key), size, etag: list::quoted(etag), mtime_seconds: get::modified(headers).unwrap_or(0) })
     }
 
     fn payer(&self) -> Option<RequestPayer> {
@@ -306,7 +306,7 @@ impl Store for S3Store {
         let answer = match request.send().await {
             Ok(answer) => answer,
             Err(error) => {
-                let raw = error.raw_response().map(|raw| head_of(raw));
+                let raw = error.raw_response().map(head_of);
                 return match raw.map(|(status, headers)| redirect(&self.endpoint, status, &headers, key)) {
                     Some(Redirect::Follow(target)) => self.head_at(&what, key, &target).await,
                     Some(Redirect::Refused(reason)) => Err(StoreError::new(ErrorKind::Invalid, format!("{what}: {reason}"))),
@@ -323,7 +323,7 @@ impl Store for S3Store {
         Ok(ObjectMeta {
             key: Arc::from(key),
             size,
-            etag: Arc::from(answer.e_tag.as_deref().unwrap_or_default()),
+            etag: list::quoted(answer.e_tag.as_deref().unwrap_or_default()),
             mtime_seconds: answer.last_modified.map_or(0, |time| time.secs()),
         })
     }
