@@ -183,6 +183,14 @@ fn check(found: &Value, objects: &Objects, batch: &[Value]) {
         let got = found["batch"][kind].as_array().expect("a batch");
         assert_eq!(got.len(), batch.len(), "{kind}");
         for (got, wanted) in got.iter().zip(batch) {
+            // what a buffered batch says of a member depends on which target read it (seen on 5.0): its bytes do not
+            let (mut got, mut wanted) = (got.clone(), wanted.clone());
+            if wanted["archpath"] != "" {
+                for name in ["objname", "archpath"] {
+                    got[name].take();
+                    wanted[name].take();
+                }
+            }
             assert_eq!(got, wanted, "{kind}");
         }
     }

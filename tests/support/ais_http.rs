@@ -8,10 +8,11 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Redirects followed at most: AIStore needs one.
 const MAX_REDIRECTS: usize = 3;
+const RAW: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// An answer.
@@ -61,7 +62,8 @@ impl Http {
     /// One request; `target` is a path with its query, or a whole URL. `None`: no answer came.
     pub(crate) async fn send(&self, method: Method, target: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Option<Answer> {
         let url = if target.starts_with("http://") { target.to_owned() } else { format!("{}{target}", self.endpoint) };
-        let mut request = Request::builder().method(method).uri(&url);
+        // a redirect's path has some characters raw that a URL may not have
+        let mut request = Request::builder().method(method).uri(utf8_percent_encode(&url, RAW).to_string());
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::time::Instant;
 
 use super::AisConfig;
@@ -263,8 +264,12 @@ const fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 307 | 308)
 }
 
+/// What AIStore leaves as it is in a redirect, and a URL cannot have (Go's `http.Redirect` encodes only what is not ASCII).
+const RAW: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+
 /// Where a redirect leads. From TLS only to TLS; no user name in it.
 fn redirect(from: &str, location: &str) -> Result<Uri, &'static str> {
+    let location = utf8_percent_encode(location, RAW).to_string();
     let uri: Uri = location.parse().map_err(|_| "the cluster redirects to something that is no address")?;
     match (uri.scheme_str(), uri.authority()) {
         (Some("https"), Some(host)) if !host.as_str().contains('@') => Ok(uri),
@@ -298,6 +303,7 @@ mod tests {
     #[test]
     fn redirects_do_not_leave_tls_and_carry_no_user() {
         assert!(redirect("http", "http://t:1/v1/objects/b/o?pid=x&utm=1").is_ok());
+        assert_eq!(redirect("http", "http://t:1/<a>\\\"%20").expect("an address").path(), "/%3Ca%3E%5C%22%20");
         assert!(redirect("http", "https://t:1/x").is_ok() && redirect("https", "https://t:1/x").is_ok());
         for (from, bad) in [
             ("https", "http://t/x"),

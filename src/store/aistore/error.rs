@@ -55,8 +55,14 @@ impl Complaint {
         matches!(self.status, 400 | 404 | 405 | 501) && !self.code.contains("NotFound") && !self.code.contains("Bck")
     }
 
+    /// Whether it is a directory of a target that was asked for: it has no object's metadata, and AIStore calls that an error of its own (500).
+    fn is_a_directory(&self) -> bool {
+        self.status == 500 && self.code == "ErrLmetaNotFound"
+    }
+
     pub(super) fn kind(&self) -> ErrorKind {
         match self.status {
+            _ if self.is_a_directory() => ErrorKind::NotFound,
             404 => ErrorKind::NotFound,
             // Gone or overwritten behind the cluster's back; a range beyond the end of what is there now.
             409 | 410 | 412 | 416 => ErrorKind::Changed,
@@ -90,6 +96,7 @@ impl Complaint {
                 "no such bucket here: check its name, its ?provider= and ?namespace=, and --endpoint-url".to_owned()
             }
             (404, _) => "does not exist".to_owned(),
+            _ if self.is_a_directory() => "does not exist (it is a folder)".to_owned(),
             (409 | 410 | 412 | 416, _) => "is another version than the one listed".to_owned(),
             (429, _) => "the cluster asks for a slower pace".to_owned(),
             (503, _) => "the cluster is starting, or has no target in service".to_owned(),

@@ -46,13 +46,19 @@ impl Cursor {
     }
 }
 
+/// The prefix to ask with. In the cluster's own buckets objects are files, and a target that has a directory of the prefix's name walks that alone: `d` would
+/// hide `d0` (`fs/walk.go`, unless its feature Dont-Optimize-Virtual-Dir is on). So all of the directory above is asked for, and [`page`] leaves out the rest.
+fn asked<'a>(bucket: &Bucket, prefix: &'a str) -> &'a str {
+    if bucket.is_local() { &prefix[..prefix.rfind('/').map_or(0, |slash| slash + 1)] } else { prefix }
+}
+
 /// The body of a request for a page.
 pub(super) fn request(bucket: &Bucket, prefix: &str, start_after: Option<&str>, cursor: &Cursor, max: u32) -> Vec<u8> {
     // The cloud's ETag and time cost more to list, and the cluster's own buckets have none.
     let props = if bucket.is_local() { "name,size,checksum,version" } else { "name,size,checksum,version,custom" };
     let value = serde_json::json!({
         "props": props,
-        "prefix": prefix,
+        "prefix": asked(bucket, prefix),
         "flags": "0",
         "pagesize": max,
         "uuid": cursor.uuid,
@@ -144,6 +150,9 @@ pub(super) fn page(
             continue;
         }
         if !entry.name.starts_with(prefix) {
+            if entry.name.starts_with(asked(bucket, prefix)) {
+                continue;
+            }
             return Err(nonsense(format!("key {:?} is not below the prefix {prefix:?}", entry.name)));
         }
         if entry.flags & HEAD_FAILED != 0 {

@@ -71,8 +71,8 @@ pub(crate) enum Does {
     Corrupt { at: u64 },
     /// Answered from the object as it is; then it is overwritten with these bytes, before the answer is out.
     Overwrite(Bytes),
-    /// A batch ends after so many entries: cleanly for HTTP, without the end of the archive.
-    EndBatch { after_entries: usize },
+    /// A batch ends after so many entries: cleanly for HTTP, and for TAR where so said.
+    EndBatch { after_entries: usize, end_of_archive: bool },
     /// A batch is cut (FIN) in the middle of this entry's bytes; the first is 0.
     CutEntry { entry: usize },
     /// Entry names in a batch are of no use to a client that matches by name.
@@ -128,6 +128,10 @@ impl Script {
 
     pub(super) fn clear(&mut self) {
         self.rules.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
     }
 
     pub(super) fn strike(&mut self, op: Op, node: &str, is_target: bool, key: &str) -> Option<Does> {

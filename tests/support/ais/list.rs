@@ -1,6 +1,6 @@
 //! Lists of objects: one page from the bucket's keys, in JSON or msgpack.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
@@ -92,8 +92,15 @@ impl Ask {
         if self.flags.is_empty() { Ok(0) } else { self.flags.parse().map_err(|_| format!("flags {:?} are no number", self.flags)) }
     }
 
-    /// One page. `page_max`: the cluster's own limit.
-    pub(super) fn page(&self, bck: &Bck, bucket: &Bucket, uuid: String, page_max: Option<usize>) -> Result<Page, String> {
+    /// One page. `page_max`: the cluster's own limit. `hidden`: keys that are not listed (see [`Self::directories`]).
+    pub(super) fn page(
+        &self,
+        bck: &Bck,
+        bucket: &Bucket,
+        uuid: String,
+        page_max: Option<usize>,
+        hidden: &dyn Fn(&str) -> bool,
+    ) -> Result<Page, String> {
         let flags = self.flags()?;
         if !self.start_after.is_empty() && bck.is_remote() {
             return Err("start_after is not supported for remote buckets".to_owned());
@@ -116,6 +123,9 @@ impl Ask {
                 break;
             }
             if below.as_ref().is_some_and(|below| key.starts_with(below.as_str())) && flags & ask::NO_RECURSION != 0 {
+                continue;
+            }
+            if hidden(key) {
                 continue;
             }
             let present = !bck.is_remote() || object.is_present(None);
@@ -151,6 +161,22 @@ impl Ask {
             }
         }
         Ok(page)
+    }
+
+    /// Where a prefix without a slash at its end is a directory on a target, that target walks this directory alone, and says nothing of `prefix1`
+    /// (`fs/walk.go`, feature Dont-Optimize-Listing-Virtual-Dirs off): the targets on which it is one. Of ais:// buckets: others are listed by
+    /// their clouds.
+    pub(super) fn directories<'a>(&self, bck: &Bck, bucket: &Bucket, target_of: impl Fn(&str) -> Option<&'a str>) -> HashSet<&'a str> {
+        if bck.is_remote() || self.prefix.is_empty() || self.prefix.ends_with('/') {
+            return HashSet::new();
+        }
+        let below = format!("{}/", self.prefix);
+        let keys = bucket.objects.range::<str, _>((Bound::Included(below.as_str()), Bound::Unbounded));
+        keys.map(|(key, _)| key).take_while(|key| key.starts_with(&below)).filter_map(|key| target_of(key)).collect()
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     fn entry(&self, key: &str, object: &Object, present: bool, flags: u64) -> Entry {

@@ -31,7 +31,8 @@ use std::time::Duration;
 use belady::demo::dataset::Dataset;
 use bytes::Bytes;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::AbortHandle;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 pub(crate) use self::counters::Counters;
 pub(crate) use self::fault::{At, Does, Fault, Op, When};
@@ -208,7 +209,8 @@ impl Shared {
 struct Listening {
     id: String,
     address: SocketAddr,
-    accepting: AbortHandle,
+    stop: Arc<Notify>,
+    accepting: JoinHandle<()>,
 }
 
 /// A running cluster; dropping it stops it.
@@ -270,8 +272,9 @@ impl AisCluster {
         let _inside = handle.enter();
         let listener = tokio::net::TcpListener::from_std(listener).expect("a listener that does not block");
         let node = node::Node { id: id.to_owned(), is_target };
-        let accepting = handle.spawn(node::accept(listener, Arc::clone(&self.shared), Arc::new(node))).abort_handle();
-        self.nodes.lock().expect("no holder panics").push(Listening { id: id.to_owned(), address, accepting });
+        let stop = Arc::new(Notify::new());
+        let accepting = handle.spawn(node::accept(listener, Arc::clone(&self.shared), Arc::new(node), Arc::clone(&stop)));
+        self.nodes.lock().expect("no holder panics").push(Listening { id: id.to_owned(), address, stop, accepting });
     }
 
     /// URL of the primary proxy.
@@ -401,7 +404,10 @@ impl AisCluster {
     /// A node dies: its port and connections close, the map stays.
     pub(crate) fn stop_node(&self, id: &str) {
         for node in self.nodes.lock().expect("no holder panics").iter().filter(|node| node.id == id) {
-            node.accepting.abort();
+            node.stop.notify_one();
+            while !node.accepting.is_finished() {
+                std::thread::yield_now();
+            }
         }
     }
 

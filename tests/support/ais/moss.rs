@@ -1,7 +1,8 @@
 //! GetBatch (`/v1/ml/moss`): the proxy picks a target and redirects; the target streams one TAR with an entry for each name, in their order.
 //!
-//! As upstream (`ais/ml.go`, `xact/xs/moss.go`): cold objects count as missing; above the limit of missing ones the stream ends, cleanly for
-//! HTTP, without the end of the archive; a change of the map ends it with an error text where the next header should be.
+//! As upstream (`ais/ml.go`, `xact/xs/moss.go`, and seen on a cluster of 5.0): cold objects count as missing; above the limit of missing ones
+//! the stream ends, cleanly for HTTP and for TAR (its end is written), with fewer entries than asked for; a change of the map ends it with an
+//! error text where the next header should be; a range beyond an object's end is answered with the whole object where another target has it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ impl Ask {
     fn parse(body: &Bytes) -> Result<Self, Failure> {
         let ask: Self = serde_json::from_slice(body).map_err(|error| bad_request(format!("invalid GetBatch request: {error}")))?;
         if ask.entries.is_empty() {
-            return Err(bad_request("x-moss: empty names"));
+            return Err(bad_request("moss: empty input"));
         }
         if !matches!(ask.mime.as_str(), "" | ".tar" | "tar" | "application/x-tar") {
             return Err(bad_request(format!("output format {:?} is not made here", ask.mime)));
@@ -95,8 +96,8 @@ impl Ask {
         for entry in &ask.entries {
             check_key(&entry.objname)?;
             if entry.start < 0 || entry.length < -1 || (entry.start != 0 && entry.length == 0) {
-                let message = format!("start={},length={} (oname: {:?})", entry.start, entry.length, entry.objname);
-                return Err(Failure::new(StatusCode::RANGE_NOT_SATISFIABLE, "ErrRangeNotSatisfiable", message));
+                let (start, length, name) = (entry.start, entry.length, &entry.objname);
+                return Err(bad_request(format!("not satisfiable range [start={start},length={length} (oname: {name:?})]")));
             }
         }
         Ok(ask)
@@ -120,7 +121,7 @@ impl AskEntry {
 
 impl Shared {
     fn batch_config(&self) -> Result<&BatchConfig, Failure> {
-        self.config.batch.as_ref().ok_or_else(|| bad_request("invalid URL path \"/v1/ml/moss\""))
+        self.config.batch.as_ref().ok_or_else(|| bad_request("invalid request URI: 'GET /v1/ml/moss'"))
     }
 
     fn pending(&self, target: &str) -> Arc<AtomicU64> {
@@ -132,7 +133,7 @@ impl Shared {
         let bck = match items {
             [] => None,
             [bucket] => Some(self.known_bucket(request, bucket)?),
-            _ => return Err(bad_request(format!("invalid URL path {:?}", request.path))),
+            _ => return Err(request.unknown()),
         };
         let ask = Ask::parse(&request.body)?;
         let (smap, nodes) = {
@@ -168,9 +169,7 @@ impl Shared {
         self.promised.lock().expect("no holder panics").insert(wid.clone(), promised);
         let bucket = items.first().map(|bucket| format!("/{bucket}")).unwrap_or_default();
         let path = format!("/v1/ml/moss{bucket}/{xid}/{wid}/{nodes}");
-        let and = if request.raw_query.is_empty() { "" } else { "&" };
-        let query = format!("{}{and}tid={}", request.raw_query, chosen.id);
-        let to = self.redirect(node, chosen, smap.version, &path, &query);
+        let to = self.redirect(node, chosen, smap.version, &path, &request.raw_query);
         let made = Response::builder().status(StatusCode::TEMPORARY_REDIRECT).header("location", to);
         Ok(made.body(Reply::empty()).expect(OUR_HEADERS))
     }
@@ -187,7 +186,7 @@ impl Shared {
         let (bucket, wid) = match items {
             [_, wid, _] => (None, wid),
             [bucket, _, wid, _] => (Some(request.bck(bucket)?), wid),
-            _ => return Err(bad_request(format!("invalid URL path {:?}", request.path))),
+            _ => return Err(request.unknown()),
         };
         let promised = self.promised.lock().expect("no holder panics").remove(wid);
         let promised = promised.filter(|promised| promised.target == node.id);
@@ -204,7 +203,7 @@ impl Shared {
         }
         count(&self.counting.batches);
         *connection.write_deadline.lock().expect("no holder panics") = Some(config.write_deadline);
-        let batch = self.gather(&ask, bucket.as_ref(), config, fault)?;
+        let batch = self.gather(node, &ask, bucket.as_ref(), config, fault)?;
         let in_flight = InFlight::enter(&self.counting);
         if ask.strm {
             let mut reply = Reply::of(batch.segments).chunked().counted(in_flight).pending(pending);
@@ -231,12 +230,18 @@ impl Shared {
     }
 
     /// The TAR of these entries, up to where it ends.
-    fn gather(&self, ask: &Ask, bucket: Option<&Bck>, config: &BatchConfig, fault: Option<&Does>) -> Result<Batch, Failure> {
+    fn gather(&self, node: &Node, ask: &Ask, bucket: Option<&Bck>, config: &BatchConfig, fault: Option<&Does>) -> Result<Batch, Failure> {
         let started = Instant::now();
         let mut batch = Batch::default();
         let mut missing = 0;
         for (at, entry) in ask.entries.iter().enumerate() {
-            if missing > config.max_soft_errors || matches!(fault, Some(Does::EndBatch { after_entries }) if at >= *after_entries) {
+            if let Some(Does::EndBatch { after_entries, end_of_archive }) = fault
+                && at >= *after_entries
+            {
+                (batch.aborted, batch.open_end) = (true, !end_of_archive);
+                break;
+            }
+            if missing > config.max_soft_errors {
                 batch.aborted = true;
                 break;
             }
@@ -245,7 +250,7 @@ impl Shared {
             if fault == Some(&Does::RenameEntries) {
                 name = format!("renamed/{at}");
             }
-            let found = self.entry(entry, &bck);
+            let found = self.entry(node, entry, &bck);
             count(&self.counting.batch_entries);
             let (name, content, start, end, err_msg) = match found {
                 Ok((content, start, end)) => (name, content, start, end, String::new()),
@@ -274,14 +279,19 @@ impl Shared {
         }
         if batch.aborted {
             count(&self.counting.batch_aborted);
-        } else {
+        }
+        if !batch.open_end {
             batch.segments.push(end_of_archive());
         }
         Ok(batch)
     }
 
+    fn is_at(&self, node: &Node, bck: &Bck, key: &str) -> bool {
+        self.state.read().expect("no holder panics").smap.target_of(bck, key).is_some_and(|target| target.id == node.id)
+    }
+
     /// Bytes of one entry, or why there are none.
-    fn entry(&self, entry: &AskEntry, bck: &Bck) -> Result<(Content, u64, u64), String> {
+    fn entry(&self, node: &Node, entry: &AskEntry, bck: &Bck) -> Result<(Content, u64, u64), String> {
         let name = &entry.objname;
         let object = self.object(bck, name).ok_or_else(|| format!("{bck}/{name} does not exist"))?;
         if bck.is_remote() && !object.is_present(None) {
@@ -300,6 +310,8 @@ impl Shared {
             -1 if start < size => size,
             length => match u64::try_from(length) {
                 Ok(length) if start < size && length <= size - start => start + length,
+                // another target refuses it, and after a while the chosen one reads the whole object in its stead
+                _ if entry.archpath.is_empty() && !self.is_at(node, bck, name) => return Ok((content, 0, size)),
                 _ => return Err(format!("start={start},length={length} is not satisfiable (size {size})")),
             },
         };
@@ -312,8 +324,10 @@ impl Shared {
 struct Batch {
     segments: Vec<Segment>,
     out: Vec<Out>,
-    /// Without the end of the archive.
+    /// With fewer entries than asked for.
     aborted: bool,
+    /// Without the end of the archive.
+    open_end: bool,
     cut_after: Option<u64>,
 }
 

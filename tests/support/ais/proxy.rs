@@ -1,7 +1,6 @@
 //! A proxy: checks tokens, lists, tells the map, starts jobs, and redirects everything that is about an object's bytes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use hyper::{Method, Response, StatusCode};
 use serde_json::{Value, json};
@@ -78,7 +77,7 @@ impl Shared {
                 count(&counting.proxy_s3);
                 self.s3_at_proxy(node, request, op, bucket.as_deref(), key.as_deref())
             }
-            _ => Err(bad_request(format!("invalid URL path {:?}", request.path))),
+            _ => Err(request.unknown()),
         }
     }
 
@@ -118,10 +117,10 @@ impl Shared {
         match request.value("what") {
             "smap" => {
                 count(&self.counting.smap);
-                Ok(json_answer(&smap.json(self.config.sign)))
+                Ok(json_answer(&smap.json()))
             }
             "snode" => {
-                let map = smap.json(self.config.sign);
+                let map = smap.json();
                 let kind = if node.is_target { "tmap" } else { "pmap" };
                 Ok(json_answer(&map[kind][&node.id]))
             }
@@ -157,11 +156,7 @@ impl Shared {
         if body["action"] != "list" {
             return Err(bad_request(format!("invalid action {}", body["action"])));
         }
-        let Some(name) = name.filter(|_| !body["value"].is_null()) else {
-            // also on a bucket's path, where nothing is said of the objects wanted
-            if name.is_some() {
-                self.counting.proxy_list.fetch_sub(1, Relaxed);
-            }
+        let Some(name) = name else {
             count(&self.counting.proxy_list_buckets);
             let provider = request.get("provider").and_then(|provider| Bck::new(provider, "", "any")).map(|any| any.provider);
             let state = self.state.read().expect("no holder panics");
@@ -172,6 +167,9 @@ impl Shared {
             };
             return Ok(json_answer(&state.buckets.keys().filter(of).map(named).collect::<Vec<_>>().into()));
         };
+        if body["value"].is_null() {
+            return Err(bad_request(format!("bad list-buckets request: {name:?} vs \"\"")));
+        }
         let bck = self.known_bucket(request, name)?;
         let ask: Ask =
             serde_json::from_value(body["value"].clone()).map_err(|error| bad_request(format!("invalid list message: {error}")))?;
@@ -185,7 +183,14 @@ impl Shared {
             }
             let state = self.state.read().expect("no holder panics");
             let bucket = state.buckets.get(&bck).ok_or_else(|| Failure::no_bucket(&bck))?;
-            ask.page(&bck, bucket, uuid, self.config.page_max).map_err(bad_request)?
+            let target_of = |key: &str| state.smap.target_of(&bck, key).map(|target| target.id.as_str());
+            let directories = ask.directories(&bck, bucket, target_of);
+            let inside = format!("{}/", ask.prefix());
+            let hidden = |key: &str| {
+                let elsewhere = || target_of(key).is_some_and(|target| directories.contains(target));
+                !directories.is_empty() && !key.starts_with(&inside) && elsewhere()
+            };
+            ask.page(&bck, bucket, uuid, self.config.page_max, &hidden).map_err(bad_request)?
         };
         if request.header("accept").is_some_and(|accept| accept.contains("application/msgpack")) {
             count(&self.counting.proxy_list_msgpack);

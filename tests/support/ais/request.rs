@@ -5,7 +5,7 @@ use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use hyper::http::response::Builder;
 use hyper::{Method, Response, StatusCode};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::json;
 
 use super::body::Reply;
@@ -126,6 +126,11 @@ impl Request {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
+    /// The answer to what no handler knows.
+    pub(super) fn unknown(&self) -> Failure {
+        Failure::new(StatusCode::BAD_REQUEST, "", format!("invalid request URI: '{} {}'", self.method, self.path))
+    }
+
     pub(super) fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
@@ -137,9 +142,14 @@ impl Request {
             .ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, "", format!("invalid bucket {name:?} or provider {provider:?}")))
     }
 
-    /// The path as a redirect has it.
+    /// The path as a redirect has it (`ais/prxred.go`, Go's `http.Redirect`): encoded as usual only where it has one of `%?# +`; else as it is,
+    /// but for what is not ASCII. So `<`, `"` or `\` come raw, and a line break as a blank.
     pub(super) fn encoded_path(path: &str) -> String {
-        utf8_percent_encode(path, PATH).to_string()
+        if path.contains(['%', '?', '#', ' ', '+']) {
+            return utf8_percent_encode(path, PATH).to_string();
+        }
+        // a header cannot carry the other controls here (Go sends them raw)
+        utf8_percent_encode(&path.replace(['\r', '\n'], " "), CONTROLS).to_string()
     }
 }
 
@@ -173,8 +183,12 @@ pub(super) fn range(header: Option<&str>, size: u64) -> Result<Option<(u64, u64)
         )
         .with("content-range", format!("bytes */{size}"))
     };
+    let several = || Failure::new(StatusCode::RANGE_NOT_SATISFIABLE, "ErrUnsupp", "cannot multi-range read - operation not supported");
     let list = header.strip_prefix("bytes=").ok_or_else(refuse)?;
-    let (first, last) = list.split_once('-').filter(|_| !list.contains(',')).ok_or_else(refuse)?;
+    if list.contains(',') {
+        return Err(several());
+    }
+    let (first, last) = list.split_once('-').ok_or_else(refuse)?;
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| refuse());
     let (start, end) = match (first.trim(), last.trim()) {
         ("", suffix) => (size.saturating_sub(number(suffix)?), size),
@@ -209,7 +223,7 @@ impl Failure {
     }
 
     pub(super) fn no_object(bck: &Bck, key: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "ErrObjNotFound", format!("{bck}/{key} does not exist"))
+        Self::new(StatusCode::NOT_FOUND, "ErrNotFound", format!("t[fake]: {bck}/{key} does not exist"))
     }
 
     pub(super) fn text(&self, request: &Request, node: &str) -> String {
@@ -247,7 +261,7 @@ impl Failure {
 
     fn s3_answer(self, request: &Request, response: Builder) -> Response<Reply> {
         let code = match (self.tcode.as_str(), self.status) {
-            ("ErrObjNotFound", _) => "NoSuchKey",
+            ("ErrNotFound", _) => "NoSuchKey",
             ("ErrBckNotFound" | "ErrRemoteBckNotFound", _) => "NoSuchBucket",
             (_, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => "AccessDenied",
             (_, StatusCode::RANGE_NOT_SATISFIABLE) => "InvalidRange",
@@ -261,7 +275,7 @@ impl Failure {
              <RequestId></RequestId></Error>"
         );
         let body = if request.is_head() { Reply::empty() } else { Reply::text(body) };
-        let response = response.header("content-type", "application/xml").header("server", "AIStore");
+        let response = response.header("content-type", "application/xml");
         response.body(body).expect("names are ours, and values are printable")
     }
 }

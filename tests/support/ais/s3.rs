@@ -16,7 +16,7 @@ use super::request::{Failure, Request, check_key, xml};
 
 fn xml_answer(text: String) -> Response<Reply> {
     let text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{text}");
-    Response::builder().header("content-type", "application/xml").header("server", "AIStore").body(Reply::text(text)).expect(OUR_HEADERS)
+    Response::builder().header("content-type", "application/xml").body(Reply::text(text)).expect(OUR_HEADERS)
 }
 
 impl Shared {
@@ -44,10 +44,7 @@ impl Shared {
         let bck = self.bucket_by_name(bucket)?;
         self.check_token(request, Some(&bck))?;
         match (&request.method, key) {
-            (&Method::HEAD, None) => Ok(Response::builder().header("server", "AIStore").body(Reply::empty()).expect(OUR_HEADERS)),
-            (&Method::GET, None) if request.get("location").is_some() => {
-                Ok(xml_answer("<LocationConstraint xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"></LocationConstraint>".to_owned()))
-            }
+            (&Method::HEAD, None) => Ok(Response::new(Reply::empty())),
             (&Method::GET, None) if op == Op::List => self.s3_list(request, &bck),
             (_, Some(key)) => {
                 check_key(key)?;
@@ -65,7 +62,8 @@ impl Shared {
         }
     }
 
-    /// ListObjectsV2: `max-keys` is the page's size towards the targets, and all pages are one reply.
+    /// ListObjectsV2 (also where the bucket's location is asked for): `max-keys` is the page's size towards the targets, and all pages are one
+    /// reply. An object of an ais:// bucket has no ETag here, and its time is that of its last access.
     fn s3_list(&self, request: &Request, bck: &Bck) -> Answer {
         let recursion = if request.value("delimiter").is_empty() { 0 } else { 2048 };
         let mut token = request.value("continuation-token").to_owned();
@@ -79,7 +77,7 @@ impl Shared {
                 "start_after": if token.is_empty() { request.value("start-after") } else { "" },
             }))
             .map_err(|error| bad_request(error.to_string()))?;
-            let page = ask.page(bck, bucket, String::new(), self.config.page_max).map_err(bad_request)?;
+            let page = ask.page(bck, bucket, String::new(), self.config.page_max, &|_| false).map_err(bad_request)?;
             for (name, directory, size) in page.rows() {
                 keys += 1;
                 let shown = xml(name);
@@ -87,7 +85,8 @@ impl Shared {
                 let _ = if directory {
                     write!(text, "<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>")
                 } else {
-                    let etag = bucket.objects.get(name).and_then(|object| object.etag()).unwrap_or_default();
+                    let custom = bucket.objects.get(name).and_then(|object| object.custom.iter().find(|(name, _)| name == "ETag"));
+                    let etag = custom.map(|(_, etag)| etag.as_str()).unwrap_or_default();
                     write!(
                         text,
                         "<Contents><Key>{shown}</Key><LastModified>2026-05-28T20:26:41Z</LastModified><ETag>{etag}</ETag><StorageClass>\

@@ -1,5 +1,6 @@
 //! A target: serves objects that a proxy has sent it, or that a client asks for directly where the cluster lets it.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,7 +17,7 @@ use super::node::Node;
 use super::objects::{Bck, BucketSpec, Checksum, Content, Object};
 use super::proxy::{Answer, OUR_HEADERS, bad_request, plain};
 use super::request::{Failure, Request, Route, check_key, range};
-use super::{Shared, moss};
+use super::{Shared, State, moss};
 
 /// When an object was last read: the fake does not keep it (nanoseconds).
 const ATIME: &str = "1780000000000000000";
@@ -77,7 +78,7 @@ impl Shared {
                     _ => self.write(node, request, &bck, key),
                 }
             }
-            _ => Err(bad_request(format!("invalid URL path {:?}", request.path))),
+            _ => Err(request.unknown()),
         }
     }
 
@@ -125,7 +126,12 @@ impl Shared {
             let state = self.state.read().expect("no holder panics");
             let bucket = state.buckets.get(bck).ok_or_else(|| Failure::no_bucket(bck))?;
             let here = state.smap.target_of(bck, key).is_some_and(|target| target.id == node.id);
-            (bucket.objects.get(key).cloned(), bucket.spec, here)
+            let object = bucket.objects.get(key).cloned();
+            if object.is_none() && !request.is_head() && !bck.is_remote() && self.is_directory(&state, node, bck, key) {
+                let message = format!("{bck}/{key}, err: no data available");
+                return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "ErrLmetaNotFound", message));
+            }
+            (object, bucket.spec, here)
         };
         if !here {
             count(&self.counting.wrong_target);
@@ -154,6 +160,15 @@ impl Shared {
             self.put(bck, key, Content::Bytes(with.clone()), Vec::new());
         }
         answer
+    }
+
+    /// Objects are files of their targets, and what is before a slash is a directory there: GET takes it for an object without metadata.
+    fn is_directory(&self, state: &State, node: &Node, bck: &Bck, key: &str) -> bool {
+        let below = format!("{key}/");
+        let Some(bucket) = state.buckets.get(bck) else { return false };
+        let keys = bucket.objects.range::<str, _>((Bound::Included(below.as_str()), Bound::Unbounded));
+        let mut keys = keys.map(|(key, _)| key).take_while(|key| key.starts_with(&below));
+        keys.any(|key| state.smap.target_of(bck, key).is_some_and(|target| target.id == node.id))
     }
 
     fn head(&self, request: &Request, object: &Object, present: bool) -> Answer {
@@ -226,7 +241,7 @@ fn attributes(made: Builder, object: &Object, checksum: Option<(Checksum, String
 }
 
 fn s3_headers(made: Builder, object: &Object) -> Builder {
-    let made = made.header("server", "AIStore").header("last-modified", http_time(object.mtime_seconds));
+    let made = made.header("last-modified", http_time(object.mtime_seconds));
     match object.etag() {
         Some(etag) => made.header("etag", format!("\"{etag}\"")),
         None => made,
@@ -264,9 +279,9 @@ fn archived(request: &Request, bck: &Bck, key: &str, object: &Object, in_flight:
         return Err(bad_request("range read of an archived file is not supported"));
     }
     if !path.is_empty() {
-        let bytes = object.member(path).ok_or_else(|| {
-            Failure::new(StatusCode::NOT_FOUND, "ErrNotFound", format!("file \"{path}\" in archive \"{bck}/{key}\" does not exist"))
-        })?;
+        let bytes = object
+            .member(path)
+            .ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "ErrNotFound", format!("\"{path}\" in {bck}/{key} does not exist")))?;
         let made = Response::builder().header("content-type", "application/octet-stream").header("content-length", bytes.len());
         return Ok(made.body(Reply::text(bytes).counted(in_flight)).expect(OUR_HEADERS));
     }
