@@ -233,8 +233,11 @@ fn is_ais(url: &str) -> bool {
 
 fn store(r: &mut Resolver<'_>, url: &str) -> StoreSettings {
     let plain = |text: &str| Ok(text.to_owned());
+    let errors = r.errors.len();
+    let endpoint_urls = r.list("endpoint_url", values::endpoint_url);
+    let is_missing = endpoint_urls.is_empty() && r.errors.len() == errors;
     let store = StoreSettings {
-        endpoint_urls: r.list("endpoint_url", values::endpoint_url),
+        endpoint_urls,
         region: r.optional("region", plain),
         profile: r.optional("profile", plain),
         credentials_file: r.optional("credentials_file", values::path),
@@ -245,7 +248,7 @@ fn store(r: &mut Resolver<'_>, url: &str) -> StoreSettings {
         ca_bundle: r.optional("ca_bundle", values::path),
         announce: r.value("announce", values::switch),
     };
-    if is_ais(url) && store.endpoint_urls.is_empty() && r.errors.is_empty() {
+    if is_ais(url) && is_missing {
         r.errors.push("--endpoint-url: an ais:// bucket needs the address of a proxy of the cluster, here or in AIS_ENDPOINT".into());
     }
     if !is_ais(url) && store.endpoint_urls.len() > 1 {

@@ -1,6 +1,10 @@
 //! Our AIStore client against the fake cluster: the store contract, and each point of the client's checklist (its number is in the test's name).
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +19,16 @@ use belady::store::{Store, StoreError};
 use belady::types::{ErrorKind, ObjectId, ObjectMeta};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 
 use crate::store_contract::{Keys, Writer, contract, objects};
 use crate::support::ais::{Access, AisCluster, AisConfig as Fake, BatchConfig, BucketSpec, Checksum, Does, Fault, Op, When};
 use crate::support::belady::Belady;
 
 /// A store over a bucket of the fake, and its counters.
+#[derive(Debug)]
 struct Client {
     store: Arc<dyn Store>,
     stats: Arc<Stats>,
@@ -249,7 +257,7 @@ async fn checklist_3_listings_are_whole_in_pages_and_errors_otherwise() {
     let seen = cluster.counters();
     assert_eq!((seen.proxy_list, seen.proxy_list_msgpack), (3, 3), "{seen:?}");
     assert!(open(config(&cluster, "empty")).await.listed().await.is_empty());
-    let error = try_open(config(&cluster, "none")).await.err().expect("no bucket");
+    let error = try_open(config(&cluster, "none")).await.expect_err("no bucket");
     assert!(error.kind == ErrorKind::NotFound && error.to_string().contains("no such bucket"), "{error}");
     // A cloud's bucket begins only at its beginning; what was to be left out is.
     fill(&cluster, "s3://cloud", 20);
@@ -433,7 +441,7 @@ async fn checklist_7_a_token_file_is_read_again_and_a_wrong_token_is_named() {
         (Some(TokenSource::Value("poor".into())), "may not read this"),
         (Some(TokenSource::File(file.path().into())), "AIS_AUTHN_TOKEN_FILE"),
     ] {
-        let error = try_open(AisConfig { token, ..config(&cluster, "b") }).await.err().expect("refused");
+        let error = try_open(AisConfig { token, ..config(&cluster, "b") }).await.expect_err("refused");
         let text = error.to_string();
         assert!(error.kind == ErrorKind::Denied && text.contains(names) && !text.contains("secret"), "{text}");
     }
@@ -679,6 +687,70 @@ async fn what_will_be_read_is_announced_only_where_it_was_asked_for() {
 fn namespaces_of_other_clusters_are_queries() {
     let bucket = Bucket { namespace: Namespace::parse("@u-1#ns").expect("a namespace"), ..Bucket::new("b") };
     assert_eq!(bucket.query(), "provider=ais&namespace=%40u-1%23ns");
+}
+
+/// Runs `openssl` in this folder.
+fn openssl(folder: &Path, line: &str) {
+    let output = Command::new("openssl").args(line.split(' ')).current_dir(folder).output().expect("openssl starts");
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A TLS server that wants a client certificate and answers everything with an empty page of a listing.
+fn tls_server(folder: &Path) -> SocketAddr {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(folder.join("ca.pem")).expect("a certificate")).expect("an authority");
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().expect("a verifier");
+    let chain = vec![CertificateDer::from_pem_file(folder.join("node.pem")).expect("a certificate")];
+    let key = PrivateKeyDer::from_pem_file(folder.join("node.key")).expect("a key");
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
+    let config = Arc::new(config.with_client_cert_verifier(clients).with_single_cert(chain, key).expect("a pair"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
+            let mut stream = rustls::StreamOwned::new(rustls::ServerConnection::new(Arc::clone(&config)).expect("a session"), stream);
+            let mut request = [0; 4096];
+            if stream.read(&mut request).is_ok() {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 14\r\n\r\n{\"entries\":[]}");
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn tls_trusts_whom_the_variables_say_and_shows_the_client_certificate() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        assert!(std::env::var_os("BELADY_TEST_REQUIRE_ALL").is_none(), "openssl is missing");
+        eprintln!("left out: openssl, which makes the certificates, is missing");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let folder = folder.path();
+    let ec = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(folder, &format!("req -x509 {ec} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority"));
+    openssl(folder, &format!("req {ec} -keyout node.key -out node.csr -subj /CN=node"));
+    std::fs::write(folder.join("ext"), "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n").expect("writes");
+    openssl(folder, "x509 -req -in node.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out node.pem -days 2 -extfile ext");
+    let address = tls_server(folder);
+    let path = |name: &str| folder.join(name).to_str().expect("plain").to_owned();
+    let with = async |pairs: &[(&str, String)]| {
+        let pairs = pairs.to_vec();
+        let variable = move |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+        let config = AisConfig::new(Bucket::new("b"), vec![format!("https://{address}")]).from_environment(&variable).expect("settings");
+        try_open(config).await.map(|_| ())
+    };
+    let pair = [("AIS_CRT", path("node.pem")), ("AIS_CRT_KEY", path("node.key"))];
+    let and = |more: (&'static str, String)| [pair.as_slice(), &[more]].concat();
+    with(&and(("AIS_CLIENT_CA", path("ca.pem")))).await.expect("trusted, and known");
+    with(&and(("AIS_SKIP_VERIFY_CRT", "1".to_owned()))).await.expect("anybody, and known");
+    let error = with(&pair).await.expect_err("an authority nobody knows");
+    assert!(error.kind == ErrorKind::Invalid && error.to_string().contains("--ca-bundle"), "{error}");
+    assert!(with(&[("AIS_CLIENT_CA", path("ca.pem"))]).await.is_err(), "without a certificate of ours");
 }
 
 /// The whole program: a mount of a bucket of the cluster, by its URL and its environment.

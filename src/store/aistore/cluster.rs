@@ -117,6 +117,8 @@ pub(super) struct Cluster {
     client: HttpClient,
     proxies: Mutex<Proxies>,
     token: Option<Token>,
+    /// All addresses given are `https://`.
+    tls: bool,
     answer_timeout: Duration,
     stats: Arc<Stats>,
 }
@@ -145,6 +147,7 @@ impl Cluster {
             client: shared::client(tls, config.connect_timeout, connections),
             proxies: Mutex::new(Proxies { known, turn: 0 }),
             token: config.token.clone().map(Token::new).transpose()?,
+            tls: config.endpoints.iter().all(|url| url.starts_with("https://")),
             answer_timeout: config.connect_timeout + config.first_byte_timeout,
             stats,
         })
@@ -154,8 +157,14 @@ impl Cluster {
         self.token.is_some()
     }
 
+    /// Whether the user asks for TLS everywhere: then nobody is asked without it.
+    pub(super) const fn is_tls(&self) -> bool {
+        self.tls
+    }
+
     pub(super) fn learn_proxies(&self, urls: &[String]) {
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).learn(urls);
+        let usable: Vec<String> = urls.iter().filter(|url| !self.tls || url.starts_with("https://")).cloned().collect();
+        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).learn(&usable);
     }
 
     /// Asks a proxy and follows where it leads. The answer may be any but a redirect.

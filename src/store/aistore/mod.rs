@@ -305,7 +305,10 @@ impl Shared {
             Smap::parse(&body.map_err(text)?).map_err(text)
         };
         match map.await {
-            Ok(map) => {
+            Ok(mut map) => {
+                if self.cluster.is_tls() && map.targets.iter().any(|target| !target.url.starts_with("https://")) {
+                    map.indirect = Some("targets have no TLS");
+                }
                 self.cluster.learn_proxies(&map.proxies);
                 self.route.learn(map);
             }

@@ -114,7 +114,8 @@ impl Shared {
             let how = match &answer {
                 Ok(response) if response.status().is_success() => Direct::Served,
                 Ok(response) if response.status() == http::StatusCode::FORBIDDEN => Direct::Refused,
-                _ => Direct::Failed,
+                Ok(_) => Direct::Failed,
+                Err(_) => Direct::Unreachable,
             };
             let checked = match answer {
                 Ok(response) if how == Direct::Served => {

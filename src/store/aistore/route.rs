@@ -18,7 +18,8 @@ const AGE_MAX: Duration = Duration::from_secs(30);
 const REFRESH_LEAST: Duration = Duration::from_secs(1);
 /// A cluster that refused the direct way is tried again after this: it is a matter of its configuration.
 const REFUSED: Duration = Duration::from_secs(600);
-/// After a probe that failed in another way.
+/// After a probe that failed in another way, and for a target that could not be reached: a restart takes about that, and each try may cost the connect
+/// timeout.
 const FAILED: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ struct Inner {
     state: State,
     asked: Option<Instant>,
     is_stale: bool,
+    /// Targets that could not be reached, and until when they are left alone. At most one entry per target.
+    unreachable: Vec<(String, Instant)>,
     /// A redirect carried a signature: direct requests would have none.
     signed: bool,
 }
@@ -62,13 +65,15 @@ pub(super) enum Direct {
     Served,
     /// 403: it is not allowed here.
     Refused,
-    /// Anything else: the map is old, or the target is down.
+    /// No answer: the target is down.
+    Unreachable,
+    /// Anything else: the map is old.
     Failed,
 }
 
 impl Route {
     pub(super) const fn new(enabled: bool) -> Self {
-        let inner = Inner { map: None, state: State::Unproven(None), asked: None, is_stale: true, signed: false };
+        let inner = Inner { map: None, state: State::Unproven(None), asked: None, is_stale: true, unreachable: Vec::new(), signed: false };
         Self { enabled, inner: Mutex::new(inner) }
     }
 
@@ -87,6 +92,10 @@ impl Route {
         }
         let map = inner.map.clone().filter(|map| map.indirect.is_none())?;
         let url = map.target(uname)?.url.clone();
+        inner.unreachable.retain(|(_, until)| now < *until);
+        if inner.unreachable.iter().any(|(known, _)| *known == url) {
+            return None;
+        }
         let probe = match inner.state {
             State::Proven => false,
             State::Unproven(until) if until.is_none_or(|until| now >= until) => {
@@ -146,8 +155,12 @@ impl Pick<'_> {
         match how {
             Direct::Served => inner.state = State::Proven,
             Direct::Refused => inner.state = State::Unproven(Some(now + REFUSED)),
-            Direct::Failed if self.probe => inner.state = State::Unproven(Some(now + FAILED)),
-            Direct::Failed => {}
+            Direct::Failed | Direct::Unreachable if self.probe => inner.state = State::Unproven(Some(now + FAILED)),
+            Direct::Failed | Direct::Unreachable => {}
+        }
+        if how == Direct::Unreachable {
+            inner.unreachable.retain(|(known, _)| *known != self.url);
+            inner.unreachable.push((self.url.clone(), now + FAILED));
         }
         inner.is_stale |= how != Direct::Served;
         self.probe = false;
@@ -195,8 +208,11 @@ mod tests {
         let second = route.pick(OBJECT, now).expect("open");
         route.pick(OBJECT, now).expect("for all").ended(Direct::Failed, now);
         assert!(route.is_open(), "one failure is the map's, not the way's");
+        route.pick(OBJECT, now).expect("for all").ended(Direct::Unreachable, now);
+        assert!(route.pick(OBJECT, now).is_none() && route.pick("ais/@#/mybucket/obj0", now).is_some(), "t2 is left alone");
+        assert!(route.pick(OBJECT, now + FAILED).is_some());
         second.ended(Direct::Refused, now);
-        assert!(route.pick(OBJECT, now).is_none() && route.pick(OBJECT, now + REFUSED).is_some());
+        assert!(route.pick("ais/@#/mybucket/obj0", now).is_none() && route.pick(OBJECT, now + REFUSED).is_some());
     }
 
     #[test]

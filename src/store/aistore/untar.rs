@@ -159,10 +159,12 @@ pub(super) mod tests {
         all
     }
 
+    type Entries = Vec<(String, Vec<u8>)>;
+
     /// Entries with their bytes; whether the end was shown.
-    fn read(bytes: &[u8], step: usize) -> Result<(Vec<(String, Vec<u8>)>, bool), String> {
+    fn read(bytes: &[u8], step: usize) -> Result<(Entries, bool), String> {
         let mut untar = Untar::new();
-        let mut entries: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut entries = Entries::new();
         let mut ends = 0;
         for chunk in bytes.chunks(step) {
             let mut chunk = Bytes::copy_from_slice(chunk);
