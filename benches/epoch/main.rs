@@ -4,7 +4,10 @@
 //! Prints markdown tables: medians of interleaved repetitions, and ratios within one run. Says nothing on whether a figure is good enough
 //! (`benches/README.md` does), and runs nothing unless a part is named: `cargo test --all-targets` runs it without.
 
+mod ais;
 mod cold;
+#[path = "../../tests/support/ais/mod.rs"]
+mod fake_ais;
 mod large;
 mod peers;
 mod reader;
@@ -35,6 +38,8 @@ enum Part {
     Large,
     /// Orders that are not the reader's, beside no order
     Wrong,
+    /// A first epoch from an AIStore cluster: GetBatch, straight to the target, redirected
+    Ais,
     /// Other mounts
     Peers,
     /// All of these
@@ -88,6 +93,7 @@ async fn main() -> Result<(), Failure> {
         (Part::Warm, "warm"),
         (Part::Large, "large"),
         (Part::Wrong, "wrong"),
+        (Part::Ais, "ais"),
         (Part::Peers, "peers"),
     ] {
         if part != one && part != Part::All {
@@ -101,6 +107,7 @@ async fn main() -> Result<(), Failure> {
             Part::Warm => warm::run(&options).await?,
             Part::Large => large::run(&options).await?,
             Part::Wrong => wrong::run(&options).await?,
+            Part::Ais => ais::run(&options).await?,
             Part::Peers | Part::All => peers::run(&options).await?,
         }
         show(&format!("Meanwhile other programs took {:.0} % of the cores.\n", others.share() * 100.0))?;

@@ -150,11 +150,17 @@ pub(crate) fn home(user: User) -> Result<tempfile::TempDir, Failure> {
 impl Mount {
     /// `belady mount` of the store's bucket.
     pub(crate) async fn belady(store: &Store, user: User, memory: u64, arguments: &[&str]) -> Result<Self, Failure> {
+        let url = store.url();
+        let store = ["--endpoint-url", &url, "--no-sign-request", "--region", "us-east-1"];
+        Self::of(&format!("s3://{BUCKET}/"), user, memory, &[&store, arguments].concat()).await
+    }
+
+    /// `belady mount` of this URL.
+    pub(crate) async fn of(url: &str, user: User, memory: u64, arguments: &[&str]) -> Result<Self, Failure> {
         let home = home(user)?;
         let mut command = as_user(user, PROGRAM);
         command.env("XDG_RUNTIME_DIR", home.path().join("run"));
-        command.args(["mount", &format!("s3://{BUCKET}/")]).arg(home.path().join("mnt"));
-        command.args(["--endpoint-url", &store.url(), "--no-sign-request", "--region", "us-east-1"]);
+        command.args(["mount", url]).arg(home.path().join("mnt"));
         command.args(["--foreground", "--log-level", "warn", "--memory", &memory.to_string()]).args(arguments);
         Self::start(command, home, user).await
     }

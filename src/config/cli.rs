@@ -35,7 +35,7 @@ pub enum Command {
 /// `belady mount URL DIR`.
 #[derive(Debug, Args)]
 pub struct MountArgs {
-    /// s3://bucket[/prefix] or file:///directory
+    /// s3://bucket[/prefix], ais://bucket[/prefix][?provider=aws] or file:///directory
     pub url: String,
     /// An empty directory
     pub dir: PathBuf,
@@ -55,9 +55,9 @@ pub struct MountArgs {
 /// Settings of a mount; each has a key of the same name in the file and a variable BELADY_* in the environment.
 #[derive(Debug, Default, Args)]
 pub struct MountOptions {
-    /// Address of an S3-compatible store, e.g. http://minio:9000
+    /// Address of an S3-compatible store, e.g. http://minio:9000, or of an AIStore proxy (repeatable: the next is asked when one does not answer)
     #[arg(long, value_name = "URL", help_heading = "Store")]
-    pub endpoint_url: Option<String>,
+    pub endpoint_url: Vec<String>,
     /// Region of the bucket
     #[arg(long, help_heading = "Store")]
     pub region: Option<String>,
@@ -82,6 +82,9 @@ pub struct MountOptions {
     /// PEM file of the authorities to trust in place of the system's
     #[arg(long, value_name = "FILE", help_heading = "Store")]
     pub ca_bundle: Option<String>,
+    /// Tell an AIStore cluster which cloud objects will be read next, so that it fetches them ahead
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Store")]
+    pub announce: Option<String>,
 
     /// Size of the memory tier, e.g. 32GiB; 0 = none [default: a tenth of the free memory]
     #[arg(long, value_name = "SIZE", help_heading = "Cache")]
@@ -155,6 +158,9 @@ pub struct MountOptions {
     /// Do without a kernel feature (repeatable): passthrough, readdirplus, keep-cache, parallel-dirops, read-ahead, tmpfs
     #[arg(long, value_name = "FEATURE", help_heading = "Mount")]
     pub disable_kernel: Vec<String>,
+    /// Do without a way of reading from an ais:// store (repeatable): batch (GetBatch), direct (straight to the target)
+    #[arg(long, value_name = "FEATURE", help_heading = "Store")]
+    pub disable_store: Vec<String>,
     /// Stay in the foreground, log to standard error
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Mount")]
     pub foreground: Option<String>,
@@ -173,7 +179,6 @@ impl MountOptions {
         let no_allow_other = self.no_allow_other.then(|| "false".to_owned());
         let no_peek = self.no_peek.then(|| "false".to_owned());
         let single = [
-            ("endpoint_url", &self.endpoint_url),
             ("region", &self.region),
             ("profile", &self.profile),
             ("credentials_file", &self.credentials_file),
@@ -182,6 +187,7 @@ impl MountOptions {
             ("requester_pays", &self.requester_pays),
             ("force_path_style", &self.force_path_style),
             ("ca_bundle", &self.ca_bundle),
+            ("announce", &self.announce),
             ("memory", &self.memory),
             ("cache_dir", &self.cache_dir),
             ("disk", &self.disk),
@@ -204,7 +210,13 @@ impl MountOptions {
             ("log_level", &self.log_level),
             ("log_file", &self.log_file),
         ];
-        let lists = [("tier", &self.tier), ("order", &self.order), ("disable_kernel", &self.disable_kernel)];
+        let lists = [
+            ("endpoint_url", &self.endpoint_url),
+            ("tier", &self.tier),
+            ("order", &self.order),
+            ("disable_kernel", &self.disable_kernel),
+            ("disable_store", &self.disable_store),
+        ];
         let single = single.into_iter().filter_map(|(name, value)| value.clone().map(|value| (name, vec![value])));
         single.chain(lists.into_iter().filter(|(_, values)| !values.is_empty()).map(|(name, values)| (name, values.clone()))).collect()
     }

@@ -27,8 +27,8 @@ const fn key(name: &'static str, kind: Kind) -> Key {
 }
 
 /// All of them, in the order of `configs/default.toml` and of `--print-config`.
-pub const KEYS: [Key; 33] = [
-    key("endpoint_url", Kind::Text),
+pub const KEYS: [Key; 35] = [
+    key("endpoint_url", Kind::List),
     key("region", Kind::Text),
     key("profile", Kind::Text),
     key("credentials_file", Kind::Text),
@@ -37,6 +37,7 @@ pub const KEYS: [Key; 33] = [
     key("requester_pays", Kind::Switch),
     key("force_path_style", Kind::Switch),
     key("ca_bundle", Kind::Text),
+    key("announce", Kind::Switch),
     key("memory", Kind::Text),
     key("cache_dir", Kind::Text),
     key("disk", Kind::Text),
@@ -58,6 +59,7 @@ pub const KEYS: [Key; 33] = [
     key("dir_mode", Kind::Text),
     key("listen", Kind::Text),
     key("disable_kernel", Kind::List),
+    key("disable_store", Kind::List),
     key("foreground", Kind::Switch),
     key("log_level", Kind::Text),
     key("log_file", Kind::Text),

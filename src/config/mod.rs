@@ -1,6 +1,6 @@
 //! From what a user says to [`Settings`]: validated, typed, complete; the only place where a default value is written.
 //!
-//! Flag > environment `BELADY_*` > file > the usual `AWS_*` variables > default ([`resolve`]). Everything wrong is told at once. Settings are
+//! Flag > environment `BELADY_*` > file > the usual `AWS_*` variables (of `ais://`: `AIS_*`) > default ([`resolve`]). Everything wrong is told at once. Settings are
 //! values, resolved once and handed down: components read no file, no environment and no global. Credentials are not settings: only where
 //! they are to be found is; the AWS SDK reads them.
 
@@ -32,7 +32,7 @@ const MEMORY_LEAST: u64 = 256 << 20;
 const DISK_SHARE_LEFT_FREE: u64 = 10;
 
 /// Defaults as a user would write them; `""` is «not set». Those that depend on the machine are in [`defaults`].
-const FIXED_DEFAULTS: [(&str, &str); 26] = [
+const FIXED_DEFAULTS: [(&str, &str); 28] = [
     ("endpoint_url", ""),
     ("region", ""),
     ("profile", ""),
@@ -41,6 +41,7 @@ const FIXED_DEFAULTS: [(&str, &str); 26] = [
     ("no_sign_request", "false"),
     ("requester_pays", "false"),
     ("ca_bundle", ""),
+    ("announce", "false"),
     ("cache_dir", ""),
     ("tier", ""),
     ("order", "auto"),
@@ -59,6 +60,7 @@ const FIXED_DEFAULTS: [(&str, &str); 26] = [
     ("dir_mode", "0555"),
     ("listen", ""),
     ("disable_kernel", ""),
+    ("disable_store", ""),
     ("foreground", "false"),
     ("log_level", "info"),
 ];
@@ -95,7 +97,7 @@ fn default_disk(machine: &Machine, path: &Path) -> Result<ByteSize, String> {
 /// Everything a mount needs to know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// As typed: `s3://bucket[/prefix]` or `file:///directory`.
+    /// As typed: `s3://bucket[/prefix]`, `ais://bucket[/prefix]` or `file:///directory`.
     pub url: String,
     /// Absolute; symbolic links resolved.
     pub mountpoint: PathBuf,
@@ -125,6 +127,7 @@ pub struct Settings {
     pub dir_mode: u16,
     pub listen: Option<SocketAddr>,
     pub disable_kernel: Vec<KernelFeature>,
+    pub disable_store: Vec<StoreFeature>,
     pub foreground: bool,
     /// A filter in tracing's syntax.
     pub log_level: String,
@@ -138,7 +141,8 @@ pub struct Settings {
 /// How to reach the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSettings {
-    pub endpoint_url: Option<String>,
+    /// Of S3 at most one (none: AWS); of AIStore the proxies, at least one.
+    pub endpoint_urls: Vec<String>,
     pub region: Option<String>,
     pub profile: Option<String>,
     pub credentials_file: Option<PathBuf>,
@@ -148,6 +152,8 @@ pub struct StoreSettings {
     /// `None`: path style with an endpoint, host style without.
     pub force_path_style: Option<bool>,
     pub ca_bundle: Option<PathBuf>,
+    /// Tell an AIStore cluster which cloud objects will be read next.
+    pub announce: bool,
 }
 
 /// One disk tier.
@@ -215,6 +221,20 @@ impl KernelFeature {
         ("read-ahead", Self::ReadAhead),
         ("tmpfs", Self::Tmpfs),
     ];
+}
+
+/// What `--disable-store` can switch off, for tests, benchmarks and clusters with a bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StoreFeature {
+    /// Many objects with one request.
+    Batch,
+    /// GETs straight to the target that has the object.
+    Direct,
+}
+
+impl StoreFeature {
+    /// All of them, with the words of the option.
+    pub const ALL: [(&str, Self); 2] = [("batch", Self::Batch), ("direct", Self::Direct)];
 }
 
 impl Settings {

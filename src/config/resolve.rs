@@ -27,6 +27,9 @@ const AWS_VARIABLES: [(&str, &[&str]); 3] = [
     ("ca_bundle", &["AWS_CA_BUNDLE"]),
 ];
 
+/// Those that AIStore's programs read, for `ais://`; the token is not among them.
+const AIS_VARIABLES: [(&str, &[&str]); 2] = [("endpoint_url", &["AIS_ENDPOINT"]), ("ca_bundle", &["AIS_CLIENT_CA"])];
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -92,7 +95,8 @@ impl Layers {
             let text = fs::read_to_string(&path).map_err(|error| vec![format!("{place} {name}: {error}")])?;
             layers.push((Origin::File(path), file::parse(&text, &name)?));
         }
-        for (key, names) in AWS_VARIABLES {
+        let variables: &[(&str, &[&str])] = if is_ais(&args.url) { &AIS_VARIABLES } else { &AWS_VARIABLES };
+        for &(key, names) in variables {
             if let Some((name, value)) = names.iter().find_map(|name| env(name).map(|value| (*name, value))) {
                 layers.push((Origin::Environment(name.to_owned()), Layer::from([(key, vec![value])])));
             }
@@ -170,7 +174,7 @@ pub fn resolve(url: &str, dir: &Path, layers: Layers, machine: &Machine) -> Resu
         r.errors.push(error);
         dir.to_owned()
     });
-    let store = store(&mut r);
+    let store = store(&mut r, url);
     let memory = r.value("memory", |text| match text {
         "auto" => values::size(&default_of("memory", machine)),
         _ => values::size(text).and_then(|size| if size.0 > machine.memory_total { Err(too_much(text, machine)) } else { Ok(size) }),
@@ -199,6 +203,7 @@ pub fn resolve(url: &str, dir: &Path, layers: Layers, machine: &Machine) -> Resu
         dir_mode: r.value("dir_mode", values::mode),
         listen: r.optional("listen", values::listen).flatten(),
         disable_kernel: r.list("disable_kernel", values::kernel_feature),
+        disable_store: r.list("disable_store", values::store_feature),
         foreground: r.value("foreground", values::switch),
         log_level: r.value("log_level", values::log_level),
         log_file: r.optional("log_file", values::path),
@@ -226,10 +231,17 @@ fn source_directory(url: &str) -> Option<&Path> {
     scheme.eq_ignore_ascii_case("file://").then(|| Path::new(path))
 }
 
-fn store(r: &mut Resolver<'_>) -> StoreSettings {
+fn is_ais(url: &str) -> bool {
+    url.get(.."ais://".len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case("ais://"))
+}
+
+fn store(r: &mut Resolver<'_>, url: &str) -> StoreSettings {
     let plain = |text: &str| Ok(text.to_owned());
+    let errors = r.errors.len();
+    let endpoint_urls = r.list("endpoint_url", values::endpoint_url);
+    let is_missing = endpoint_urls.is_empty() && r.errors.len() == errors;
     let store = StoreSettings {
-        endpoint_url: r.optional("endpoint_url", values::endpoint_url),
+        endpoint_urls,
         region: r.optional("region", plain),
         profile: r.optional("profile", plain),
         credentials_file: r.optional("credentials_file", values::path),
@@ -238,7 +250,16 @@ fn store(r: &mut Resolver<'_>) -> StoreSettings {
         requester_pays: r.value("requester_pays", values::switch),
         force_path_style: r.value("force_path_style", |text| if text == "auto" { Ok(None) } else { values::switch(text).map(Some) }),
         ca_bundle: r.optional("ca_bundle", values::path),
+        announce: r.value("announce", values::switch),
     };
+    if is_ais(url) && is_missing {
+        r.errors.push("--endpoint-url: an ais:// bucket needs the address of a proxy of the cluster, here or in AIS_ENDPOINT".into());
+    }
+    if !is_ais(url) && store.endpoint_urls.len() > 1 {
+        r.errors.push(
+            "--endpoint-url: takes one address, not a list; several are for ais:// buckets, whose clusters have several proxies".into(),
+        );
+    }
     let named = [
         ("profile", store.profile.is_some()),
         ("credentials-file", store.credentials_file.is_some()),

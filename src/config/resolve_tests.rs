@@ -21,7 +21,11 @@ fn machine() -> Machine {
 
 /// What `belady mount s3://b /mnt FLAGS...` resolves to, in this environment, on this machine.
 fn resolved_on(flags: &[&str], env: &[(&str, &str)], machine: &Machine) -> Result<Settings, Vec<String>> {
-    let cli = super::super::cli::Cli::try_parse_from([&["belady", "mount", "s3://b", "/mnt"], flags].concat()).unwrap();
+    resolved_of("s3://b", flags, env, machine)
+}
+
+fn resolved_of(url: &str, flags: &[&str], env: &[(&str, &str)], machine: &Machine) -> Result<Settings, Vec<String>> {
+    let cli = super::super::cli::Cli::try_parse_from([&["belady", "mount", url, "/mnt"], flags].concat()).unwrap();
     let super::super::cli::Command::Mount(args) = cli.command else { panic!("not mount") };
     let env: HashMap<_, _> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     resolve(&args.url, &args.dir, Layers::gather(&args, &|name| env.get(name).cloned())?, machine)
@@ -218,6 +222,7 @@ fn what_is_printed_is_a_file_with_the_same_meaning() {
         "--dir-mode=0500",
         "--listen=9100",
         "--disable-kernel=passthrough+tmpfs",
+        "--disable-store=batch",
         "--foreground",
         "--log-level=warn+belady=debug",
         "--log-file=/l",
@@ -263,4 +268,27 @@ fn files_that_cannot_be_used_are_named() {
     let made = dir.path().join("a/b");
     assert!(check_files(&resolved(&["--cache-dir", made.to_str().unwrap(), "--disk", "1GiB"])).is_empty());
     assert!(made.is_dir() && fs::read_dir(&made).unwrap().next().is_none(), "made, and left empty");
+}
+
+#[test]
+fn a_cluster_has_several_addresses_and_s3_has_one() {
+    let two = ["--endpoint-url", "http://p1:1", "--endpoint-url=http://p2:2/"];
+    let aws = ("AWS_ENDPOINT_URL", "http://aws");
+    let ais = |flags: &[&str], env: &[(&str, &str)]| resolved_of("ais://b", flags, env, &machine());
+    let found = ais(&two, &[("AIS_ENDPOINT", "http://env"), aws]).unwrap();
+    assert_eq!(found.store.endpoint_urls, ["http://p1:1", "http://p2:2"]);
+    let found = ais(&[], &[("AIS_ENDPOINT", "http://env:8080"), aws, ("AIS_CLIENT_CA", "/ca")]).unwrap();
+    assert_eq!(
+        (found.store.endpoint_urls.as_slice(), origin(&found, "endpoint_url")),
+        (["http://env:8080".to_owned()].as_slice(), "environment AIS_ENDPOINT".to_owned())
+    );
+    assert_eq!(found.store.ca_bundle, Some("/ca".into()));
+    assert_eq!(ais(&[], &[("BELADY_ENDPOINT_URL", "http://a+http://b")]).unwrap().store.endpoint_urls, ["http://a", "http://b"]);
+    assert!(ais(&[], &[aws]).unwrap_err()[0].contains("AIS_ENDPOINT"), "another store's address is not taken");
+    let wrong = ais(&["--endpoint-url", "localhost"], &[]).unwrap_err();
+    assert!(wrong.len() == 1 && wrong[0].contains("http://host"), "one error, not two: {wrong:?}");
+    assert!(errors(&two)[0].contains("takes one address"));
+    let s3 = resolved_on(&[], &[("AIS_ENDPOINT", "http://env"), aws], &machine()).unwrap();
+    assert_eq!(s3.store.endpoint_urls, ["http://aws"]);
+    assert!(ais(&["--announce", "--endpoint-url", "http://p"], &[]).unwrap().store.announce && !s3.store.announce);
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{KernelFeature, OnChange, Verify};
+use super::{KernelFeature, OnChange, StoreFeature, Verify};
 use crate::types::ByteSize;
 
 /// The longest time anybody may mean; more is a slip of the unit.
@@ -96,6 +96,11 @@ pub(super) fn kernel_feature(text: &str) -> Result<KernelFeature, String> {
     let word = text.replace('_', "-");
     let words = || KernelFeature::ALL.map(|(word, _)| word).join(", ");
     KernelFeature::ALL.iter().find(|(known, _)| *known == word).map(|(_, f)| *f).ok_or_else(|| format!("{text:?} is none of {}", words()))
+}
+
+pub(super) fn store_feature(text: &str) -> Result<StoreFeature, String> {
+    let words = || StoreFeature::ALL.map(|(word, _)| word).join(", ");
+    StoreFeature::ALL.iter().find(|(known, _)| *known == text).map(|(_, f)| *f).ok_or_else(|| format!("{text:?} is none of {}", words()))
 }
 
 /// `info`, or parts `target=level` joined by `+`; the result is in tracing's syntax.

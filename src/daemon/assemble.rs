@@ -9,7 +9,8 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use crate::cache::{CacheConfig, DiskTier, TieredCache, automatic_bytes, tier_counters, write_automatic_bytes};
-use crate::config::{KernelFeature, OnChange, Orders, Settings, Verify};
+use crate::config::machine;
+use crate::config::{KernelFeature, OnChange, Orders, Settings, StoreFeature, Verify};
 use crate::daemonize::Ready;
 use crate::dataset::samples::samples;
 use crate::dataset::{Manifest, Node};
@@ -18,11 +19,14 @@ use crate::fuse::{Feature, MountConfig, default_threads};
 use crate::observe::record::Recorder;
 use crate::prefetch::Order;
 use crate::stats::{Stats, TierCounters};
-use crate::store::Store;
+use crate::store::aistore::AisConfig;
+use crate::store::aistore::bucket::Bucket;
 use crate::store::listing::list_all;
 use crate::store::open::open;
 use crate::store::s3::S3Config;
+use crate::store::s3::env_file_value;
 use crate::store::url::StoreUrl;
+use crate::store::{Store, StoreError};
 use crate::types::rule::NameFile;
 use crate::types::{ByteSize, FileIndex};
 
@@ -42,7 +46,14 @@ pub(super) fn url(settings: &Settings) -> Result<StoreUrl, String> {
 pub(super) fn cache_config(settings: &Settings, url: &StoreUrl) -> CacheConfig {
     // a cache folder serves one bucket at one endpoint; the prefix is no part of it: keys are whole keys
     let place = match url {
-        StoreUrl::S3 { bucket, .. } => format!("{}|{bucket}", settings.store.endpoint_url.as_deref().unwrap_or("aws")),
+        StoreUrl::S3 { bucket, .. } => format!("{}|{bucket}", settings.store.endpoint_urls.first().map_or("aws", String::as_str)),
+        StoreUrl::Ais { bucket, .. } => {
+            // The cluster's own id is known only to who has asked it; the addresses given are, in any order, the cluster to the user.
+            let mut endpoints = settings.store.endpoint_urls.clone();
+            endpoints.sort();
+            endpoints.dedup();
+            format!("ais|{}|{}|{}|{}", endpoints.join("+"), bucket.provider, bucket.namespace, bucket.name)
+        }
         StoreUrl::Directory { path } => path.display().to_string(),
     };
     let namespace = format!("{:016x}", xxhash_rust::xxh3::xxh3_64(place.as_bytes()));
@@ -76,7 +87,7 @@ pub(super) async fn store(settings: &Settings, url: &StoreUrl, stats: &Arc<Stats
     // A request that hangs must end while its readers still wait, and leave them time for another.
     let share = (settings.read_deadline / 3).max(TIMEOUT_MIN);
     let config = S3Config {
-        endpoint_url: said.endpoint_url.clone(),
+        endpoint_url: said.endpoint_urls.first().cloned(),
         region: said.region.clone(),
         profile: said.profile.clone(),
         credentials_file: said.credentials_file.clone(),
@@ -91,7 +102,27 @@ pub(super) async fn store(settings: &Settings, url: &StoreUrl, stats: &Arc<Stats
         idle_timeout: usual.idle_timeout.min(share),
         ..usual
     };
-    open(url, &config, stats).await.map_err(|error| error.to_string())
+    let ais = ais(settings, share).map_err(|error| error.to_string())?;
+    open(url, &config, &ais, stats).await.map_err(|error| error.to_string())
+}
+
+/// How an AIStore cluster is reached: what was said, and what its own programs take from the environment (or from --env-file).
+fn ais(settings: &Settings, share: Duration) -> Result<AisConfig, StoreError> {
+    let said = &settings.store;
+    let usual = AisConfig::new(Bucket::new(""), said.endpoint_urls.clone());
+    let config = AisConfig {
+        ca_bundle: said.ca_bundle.clone(),
+        announce: said.announce,
+        direct: !settings.disable_store.contains(&StoreFeature::Direct),
+        batches: !settings.disable_store.contains(&StoreFeature::Batch),
+        max_connections: settings.max_connections as usize,
+        connect_timeout: usual.connect_timeout.min(share),
+        first_byte_timeout: usual.first_byte_timeout.min(share),
+        idle_timeout: usual.idle_timeout.min(share),
+        ..usual
+    };
+    let file = said.env_file.as_deref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    config.from_environment(&|name| env_file_value(&file, name).or_else(|| machine::variable(name)))
 }
 
 /// The complete namespace, or an error.

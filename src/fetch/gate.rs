@@ -78,6 +78,22 @@ impl Gate {
         self.lock().queue.promote(&ticket);
     }
 
+    /// Requests that may run at once now.
+    pub fn limit(&self) -> usize {
+        self.lock().concurrency.limit()
+    }
+
+    /// Bytes that may be on their way at once.
+    pub fn bytes_max(&self) -> u64 {
+        self.lock().queue.bytes_max()
+    }
+
+    /// Bytes on their way now.
+    #[cfg(test)]
+    pub(super) fn running_bytes(&self) -> u64 {
+        self.lock().queue.running_bytes()
+    }
+
     fn let_in(self: &Arc<Self>) {
         loop {
             let (waiter, claimed) = {
@@ -128,6 +144,27 @@ impl Permit {
     pub const fn throttled(&mut self) {
         self.throttled = true;
     }
+
+    /// Splits off the claim on so many of its bytes: they came, and lie in memory for as long as the part is held.
+    pub fn part(&mut self, bytes: u64) -> Part {
+        let bytes = bytes.min(self.claimed);
+        self.claimed -= bytes;
+        Part { gate: Arc::clone(&self.gate), bytes }
+    }
+}
+
+/// The claim on some of the bytes of a request that brings several objects.
+#[derive(Debug)]
+pub struct Part {
+    gate: Arc<Gate>,
+    bytes: u64,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.gate.lock().queue.done_in_part(self.bytes);
+        self.gate.let_in();
+    }
 }
 
 impl Drop for Permit {
@@ -151,6 +188,24 @@ mod tests {
         drop(first);
         let again = gate.enter(gate.ticket(), 1, Priority::Ahead).await;
         drop(again);
+        assert_eq!(gate.lock().queue.running(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_came_of_a_large_job_makes_way_for_others() {
+        let gate = Gate::new(8, Some(2 << 20), Arc::new(Stats::default()));
+        let mut large = gate.enter(gate.ticket(), 1 << 20, Priority::Ahead).await;
+        let parts = [large.part(1000), large.part(24)];
+        let waiting = gate.enter(gate.ticket(), 1024, Priority::Ahead);
+        tokio::pin!(waiting);
+        for part in parts {
+            tokio::select! { biased; _ = &mut waiting => panic!("there is no room yet"), () = std::future::ready(()) => () }
+            drop(part);
+        }
+        drop(waiting.await);
+        drop(large);
+        let all = gate.enter(gate.ticket(), 1 << 20, Priority::Ahead).await;
+        drop(all);
         assert_eq!(gate.lock().queue.running(), 0);
     }
 

@@ -6,12 +6,12 @@
 //! Not here: what to fetch ahead and what to let go (`plan`), where bytes are kept (`cache`), what a reader is told (`fs`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::cache::{CachedFile, FirstUse, Lookup, TieredCache};
@@ -20,6 +20,7 @@ use crate::store::retry::{self, Patience};
 use crate::store::{Store, StoreError};
 use crate::types::{ErrorKind, ObjectId, ObjectMeta, Outcome};
 
+pub mod batch;
 pub mod concurrency;
 pub mod gate;
 pub mod goodput;
@@ -29,6 +30,7 @@ pub mod queue;
 pub mod sequential;
 mod whole;
 
+use batch::Batches;
 use gate::{Gate, Ticket};
 use goodput::{Goodput, Rate};
 use large::LargeObject;
@@ -44,6 +46,9 @@ pub const WHOLE_MAX_BYTES: u64 = 16 << 20;
 const LARGES_MAX: u64 = 256;
 /// A part nobody has read for this long goes: shards are re-opened within an epoch, or not before the next.
 const LARGE_IDLE: Duration = Duration::from_secs(600);
+
+/// An announcement that is not answered by then is given up: another is due.
+const ANNOUNCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why bytes could not be had. Clone: readers that share a fetch share its failure.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -128,6 +133,10 @@ struct Flight {
     purpose: Purpose,
     /// Whether a reader waits for it.
     demanded: AtomicBool,
+    /// Told when one begins to.
+    demand: Notify,
+    /// Bytes that came for it by requests of its own.
+    received: AtomicU64,
     landing: watch::Sender<Option<Landing>>,
 }
 
@@ -141,12 +150,15 @@ pub struct Door {
     config: DoorConfig,
     began: Instant,
     gate: Arc<Gate>,
+    batches: Batches,
     pace: Option<Mutex<Pace>>,
     goodput: Mutex<Goodput>,
     flights: Mutex<HashMap<ObjectId, Arc<Flight>>>,
     /// Large objects in part: those being read, and for a while those that were.
     larges: moka::sync::Cache<ObjectId, Arc<LargeObject>>,
     events: Option<mpsc::Sender<DoorEvent>>,
+    /// The store is being told what will be read soon: one announcement at a time.
+    announcing: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -167,10 +179,12 @@ impl Door {
     ) -> Arc<Self> {
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         let pace = config.max_bandwidth.map(|rate| Mutex::new(Pace::new(rate as f64)));
+        let gate = Gate::new(config.max_requests, config.max_bandwidth, Arc::clone(&stats));
         Arc::new(Self {
             store,
             cache,
-            gate: Gate::new(config.max_requests, config.max_bandwidth, Arc::clone(&stats)),
+            batches: Batches::new(&gate),
+            gate,
             stats,
             runtime,
             config,
@@ -180,6 +194,7 @@ impl Door {
             flights: Mutex::default(),
             larges: moka::sync::Cache::builder().max_capacity(LARGES_MAX).time_to_idle(LARGE_IDLE).build(),
             events,
+            announcing: AtomicBool::new(false),
         })
     }
 
@@ -228,6 +243,8 @@ impl Door {
         };
         if joined {
             flight.demanded.store(true, Relaxed);
+            flight.demand.notify_one();
+            self.batches.withdraw(&flight);
             self.gate.promote(flight.ticket);
         }
         let (file, source) = match flight.landed().await {
@@ -313,12 +330,35 @@ impl Door {
         }
     }
 
-    /// What the store delivered lately, and its slow end.
+    /// What the store delivered lately, and its slow end: of a whole batch, where objects come by batches.
     #[must_use]
     pub fn measured(&self) -> (Rate, Duration) {
         let rate = lock(&self.goodput).best(self.began.elapsed());
         let slow = self.stats.store.latency.quantile(self.began.elapsed().as_secs(), 0.999);
-        (rate, Duration::from_micros(slow))
+        (rate, Duration::from_micros(slow).max(self.batches.slow_end(self)))
+    }
+
+    /// How many keys may be announced at once; `None`: the store does not want to know, or is being told just now.
+    #[must_use]
+    pub fn announce_max(&self) -> Option<usize> {
+        self.store.announce_max().filter(|_| !self.announcing.load(Relaxed))
+    }
+
+    /// Tells the store which keys will be read soon. Later and as a hint: a failure is a line in the log.
+    pub fn announce(self: &Arc<Self>, keys: Vec<Arc<str>>) {
+        if keys.is_empty() || self.announcing.swap(true, Relaxed) {
+            return;
+        }
+        let door = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let over = Announcing(&door);
+            let permit = door.gate.enter(door.gate.ticket(), 0, Priority::Ahead).await;
+            if tokio::time::timeout(ANNOUNCE_LIMIT, door.store.announce(&keys)).await.is_err() {
+                tracing::debug!(keys = keys.len(), "an announcement was not answered");
+            }
+            drop(permit);
+            drop(over);
+        });
     }
 
     /// The cache behind the door.
@@ -327,10 +367,16 @@ impl Door {
         &self.cache
     }
 
-    /// Most requests at once.
+    /// Objects of `mean_bytes` that may be on their way at once: as many as requests, or what all batches carry where they go by batches.
     #[must_use]
-    pub const fn max_requests(&self) -> usize {
-        self.config.max_requests
+    pub fn objects_at_once(&self, mean_bytes: u64) -> usize {
+        self.config.max_requests.max(self.batches.entries_max(self, mean_bytes))
+    }
+
+    /// Fewest objects that go by a batch, where objects go by batches now.
+    #[must_use]
+    pub fn batch_least(&self) -> Option<usize> {
+        self.batches.least(self)
     }
 
     fn first_use(&self, id: &ObjectId) -> Outcome {
@@ -350,6 +396,8 @@ impl Door {
             ticket: self.gate.ticket(),
             purpose,
             demanded: AtomicBool::new(purpose == Purpose::Demand),
+            demand: Notify::new(),
+            received: AtomicU64::new(0),
             landing: watch::Sender::new(None),
         });
         flights.insert(flight.id.clone(), Arc::clone(&flight));
@@ -380,6 +428,15 @@ impl Door {
                 tokio::time::sleep(wait).await;
             }
         }
+    }
+}
+
+/// While it lives the store is being told something.
+struct Announcing<'a>(&'a Door);
+
+impl Drop for Announcing<'_> {
+    fn drop(&mut self) {
+        self.0.announcing.store(false, Relaxed);
     }
 }
 
@@ -433,6 +490,8 @@ mod tests {
                 ticket: door.gate.ticket(),
                 purpose,
                 demanded: AtomicBool::new(false),
+                demand: Notify::new(),
+                received: AtomicU64::new(0),
                 landing: watch::Sender::new(None),
             });
             lock(&door.flights).insert(flight.id.clone(), Arc::clone(&flight));

@@ -80,9 +80,26 @@ impl<J: Clone + Eq + Hash> Queue<J> {
         self.running_bytes = self.running_bytes.checked_sub(bytes).expect("and gives back what that took");
     }
 
+    /// So many of a running job's bytes are here: others may be on their way instead. Its [`Self::done`] gives back the rest.
+    pub fn done_in_part(&mut self, bytes: u64) {
+        self.running_bytes = self.running_bytes.checked_sub(bytes).expect("a part of what a start took");
+    }
+
+    /// Bytes that may be on their way at once.
+    #[must_use]
+    pub const fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
     /// Changes how many may run at once; those that run go on.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit.max(1);
+    }
+
+    /// Bytes of the jobs that run.
+    #[must_use]
+    pub const fn running_bytes(&self) -> u64 {
+        self.running_bytes
     }
 
     /// Jobs that wait.

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
-use super::gate::Permit;
+use super::gate::{Part, Permit};
 use super::queue::Priority;
-use super::{Door, DoorEvent, FetchError, Flight, Landing, Purpose, Source, lock};
+use super::{Door, DoorEvent, FetchError, Flight, Landing, Purpose, Source, batch, lock};
 use crate::cache::{CacheError, CachedFile, Placement, Reservation, Writer};
 use crate::store::retry::Patience;
 use crate::store::{Body, StoreError};
@@ -55,12 +55,16 @@ pub(super) async fn fly(door: Arc<Door>, flight: Arc<Flight>) {
     }
 }
 
-async fn bring(door: &Arc<Door>, flight: &Flight) -> Landing {
+async fn bring(door: &Arc<Door>, flight: &Arc<Flight>) -> Landing {
     if let Some(file) = from_cache(door, flight).await {
         return Ok((file, Source::Cache));
     }
-    let (writer, permit) = fetch(door, flight, Room::Kept).await?;
-    let error = match land(door, writer, permit).await {
+    let (writer, claim) = match batch::ride(door, flight).await {
+        Some(came) => came?,
+        // boxed: most prefetches wait for a batch, and need not carry this meanwhile
+        None => Box::pin(fetch_singly(door, flight)).await?,
+    };
+    let error = match land(door, writer, claim).await {
         Ok(file) => return Ok((file, Source::Store)),
         Err(error) => error,
     };
@@ -70,8 +74,21 @@ async fn bring(door: &Arc<Door>, flight: &Flight) -> Landing {
     // the tier failed when all was written: a reader must not notice
     tracing::warn!(%error, key = %flight.object.key, "a cache tier failed: fetched again for its reader");
     door.stats.store.bytes_extra.add(flight.object.size);
-    let (writer, permit) = fetch(door, flight, Room::Transient).await?;
-    land(door, writer, permit).await.map(|file| (file, Source::Store))
+    let (writer, permit) = Box::pin(fetch(door, flight, Room::Transient)).await?;
+    land(door, writer, Claim::Permit(permit)).await.map(|file| (file, Source::Store))
+}
+
+/// What is held of the gate's bytes until the object's are where they belong.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held for what their drops give back")]
+pub(super) enum Claim {
+    Permit(Permit),
+    Part(Part),
+}
+
+/// By a request of its own.
+pub(super) async fn fetch_singly(door: &Arc<Door>, flight: &Flight) -> Result<(Writer, Claim), FetchError> {
+    fetch(door, flight, Room::Kept).await.map(|(writer, permit)| (writer, Claim::Permit(permit)))
 }
 
 /// Where a flight's bytes go.
@@ -87,7 +104,8 @@ enum Room {
 async fn fetch(door: &Arc<Door>, flight: &Flight, mut place: Room) -> Result<(Writer, Permit), FetchError> {
     let priority = if flight.demanded.load(Relaxed) { Priority::Demand } else { Priority::Ahead };
     let mut permit = door.gate.enter(flight.ticket, flight.object.size, priority).await;
-    let mut writer = if place == Room::Kept { room(door, flight)? } else { transient(door, flight)? };
+    let room = if place == Room::Kept { reserve(door, flight)? } else { transient(door, flight)? };
+    let mut writer = writer_in(door, flight, room);
     let began = Instant::now();
     let mut attempt = 0;
     while writer.written() < flight.object.size {
@@ -97,7 +115,7 @@ async fn fetch(door: &Arc<Door>, flight: &Flight, mut place: Room) -> Result<(Wr
             Err(Trouble::Cache(error)) if place == Room::Kept => {
                 tracing::warn!(%error, key = %flight.object.key, "a cache tier failed during a write");
                 door.stats.store.bytes_extra.add(writer.written());
-                writer = transient(door, flight)?;
+                writer = writer_in(door, flight, transient(door, flight)?);
                 place = Room::Transient;
                 continue;
             }
@@ -130,31 +148,28 @@ async fn from_cache(door: &Arc<Door>, flight: &Flight) -> Option<Arc<CachedFile>
 }
 
 /// Room in the cache, as the purpose has it.
-fn room(door: &Door, flight: &Flight) -> Result<Writer, FetchError> {
-    let (placement, ahead) = match flight.purpose {
-        Purpose::Ahead { tier } => (Placement::Planned { tier }, true),
-        Purpose::Demand => (Placement::Unplanned, false),
+pub(super) fn reserve(door: &Door, flight: &Flight) -> Result<Reservation, FetchError> {
+    let placement = match flight.purpose {
+        Purpose::Ahead { tier } => Placement::Planned { tier },
+        Purpose::Demand => Placement::Unplanned,
     };
     let reserved = door.cache.reserve(flight.object.size, placement).or_else(|_| {
         door.drop_idle_parts();
         door.cache.reserve(flight.object.size, placement)
     });
     match reserved {
-        Ok(reservation) => Ok(writer(door, flight, reservation, ahead)),
+        Ok(reservation) if flight.purpose == Purpose::Demand => Ok(reservation),
+        Ok(reservation) => Ok(reservation.fetched_ahead()),
         Err(_) if flight.demanded.load(Relaxed) => transient(door, flight),
         Err(error) => Err(FetchError::new(error.kind, error.message)),
     }
 }
 
-fn transient(door: &Door, flight: &Flight) -> Result<Writer, FetchError> {
-    match door.cache.reserve(flight.object.size, Placement::Transient) {
-        Ok(reservation) => Ok(writer(door, flight, reservation, false)),
-        Err(error) => Err(FetchError::new(error.kind, error.message)),
-    }
+fn transient(door: &Door, flight: &Flight) -> Result<Reservation, FetchError> {
+    door.cache.reserve(flight.object.size, Placement::Transient).map_err(|error| FetchError::new(error.kind, error.message))
 }
 
-fn writer(door: &Door, flight: &Flight, reservation: Reservation, ahead: bool) -> Writer {
-    let reservation = if ahead { reservation.fetched_ahead() } else { reservation };
+pub(super) fn writer_in(door: &Door, flight: &Flight, reservation: Reservation) -> Writer {
     door.cache.writer(reservation, &flight.id, flight.object.size)
 }
 
@@ -169,6 +184,7 @@ async fn receive(door: &Arc<Door>, flight: &Flight, writer: &mut Writer) -> Resu
     while let Some(chunk) = body.next().await {
         let chunk: Bytes = chunk.map_err(Trouble::Store)?;
         let bytes = chunk.len() as u64;
+        flight.received.fetch_add(bytes, Relaxed);
         writer.write(chunk).map_err(Trouble::Cache)?;
         door.paced(bytes).await;
     }
@@ -212,13 +228,13 @@ fn may_hedge(door: &Door) -> bool {
 
 /// Makes the file visible; on a blocking thread when that touches a disk. Then its bytes lie in memory until the disk has them, and so long the claim
 /// on them holds: a slow disk slows the fetching.
-async fn land(door: &Arc<Door>, writer: Writer, permit: Permit) -> Result<Arc<CachedFile>, FetchError> {
+async fn land(door: &Arc<Door>, writer: Writer, claim: Claim) -> Result<Arc<CachedFile>, FetchError> {
     let finished = if writer.finish_blocks() {
         let finished = door.runtime.spawn_blocking(move || writer.finish()).await;
-        drop(permit);
+        drop(claim);
         finished.map_err(|_| FetchError::new(ErrorKind::Io, "a cache write panicked; please report it with the log"))?
     } else {
-        drop(permit); // the place at the store is free, the rest is ours
+        drop(claim); // the place at the store is free, the rest is ours
         writer.finish()
     };
     finished.map_err(|error| FetchError::new(error.kind, error.message))

@@ -1,7 +1,7 @@
 //! The window: how many bytes to hold ahead of the readers.
 //!
 //! *Wanted* = store rate × its p99.9 latency + what the loader opens at once + what readers hold open (clairvoyance §3.4), between 8 files
-//! and a quarter of the tiers. That much is kept free of retained files. *The limit* on bytes ahead begins there and doubles when readers
+//! (or four small batches, where the store gives objects by batches) and a quarter of the tiers. That much is kept free of retained files. *The limit* on bytes ahead begins there and doubles when readers
 //! wait, up to all free room, because then the store is what binds; it shrinks slowly when they do not.
 
 use std::time::Duration;
@@ -10,6 +10,8 @@ use std::time::Duration;
 const DEFAULT_FILES: u64 = 64;
 /// Least window: fewer do not overlap even on a perfect store.
 const LEAST_FILES: u64 = 8;
+/// Least window in batches, where objects come by batches: one being read, one on its way, one forming, and one for what comes between.
+const LEAST_BATCHES: u64 = 4;
 /// A change of the wanted window below an eighth is noise, and every change of the reserve evicts or wastes kept files.
 const HYSTERESIS: u64 = 8;
 /// The limit doubles at most this often: a burst of waits has one cause.
@@ -25,6 +27,8 @@ pub(crate) struct Window {
     data: u64,
     mean_size: u64,
     measured: Option<(f64, Duration)>,
+    /// Files of the least window.
+    least_files: u64,
     wanted: u64,
     in_force: u64,
     limit: u64,
@@ -39,6 +43,7 @@ impl Window {
             data,
             mean_size: mean_size.max(1),
             measured: None,
+            least_files: LEAST_FILES,
             wanted: 0,
             in_force: 0,
             limit: 0,
@@ -71,6 +76,11 @@ impl Window {
         }
     }
 
+    /// Files come by batches of at least so many; 0: singly.
+    pub(crate) fn batches_of(&mut self, files: u32) {
+        self.least_files = LEAST_FILES.max(LEAST_BATCHES * u64::from(files));
+    }
+
     /// Recomputes the window; true if the reserve changed.
     pub(crate) fn update(&mut self, burst_bytes: u64, open_bytes: u64) -> bool {
         let store = match self.measured {
@@ -78,7 +88,7 @@ impl Window {
             Some((rate, latency)) => (rate * latency.as_secs_f64()) as u64,
             None => DEFAULT_FILES * self.mean_size,
         };
-        self.wanted = store.saturating_add(burst_bytes).saturating_add(open_bytes).min(self.data).max(LEAST_FILES * self.mean_size);
+        self.wanted = store.saturating_add(burst_bytes).saturating_add(open_bytes).min(self.data).max(self.least_files * self.mean_size);
         let target = self.wanted.min(self.capacity / 4).max((LEAST_FILES * self.mean_size).min(self.capacity));
         let changed = self.in_force.abs_diff(target) > self.in_force / HYSTERESIS;
         if changed {
@@ -126,6 +136,12 @@ mod tests {
         window.update(1_000_000, 0);
         assert_eq!((window.bytes(), window.wanted()), (25_000, 1_010_000));
         window.measured(1.0, Duration::from_millis(1));
+        window.update(0, 0);
+        assert_eq!(window.bytes(), 800);
+        window.batches_of(16);
+        window.update(0, 0);
+        assert_eq!(window.bytes(), 6_400, "four batches");
+        window.batches_of(0);
         window.update(0, 0);
         assert_eq!(window.bytes(), 800);
         let mut all = Window::new(100_000, 100, 5_000);

@@ -54,8 +54,11 @@ pub enum Event {
     Order { order: OrderIndex, epoch: Epoch, files: Arc<EpochFiles> },
     /// A tier may hold this much from now on.
     Capacity { tier: usize, bytes: u64 },
-    /// What the door measured lately.
+    /// What the door measured lately. `latency_p999`: of a request, or of a whole batch; `in_flight_max`: fetches at once, the entries of batches
+    /// counted each.
     Measured { bytes_per_second: f64, latency_p999: Duration, requests_per_second: f64, in_flight_max: u32 },
+    /// The store gives objects by batches of at least so many; 0: it does not.
+    Batches { least: u32 },
     /// Nothing happened for a moment (sent every 100 ms).
     Tick,
 }

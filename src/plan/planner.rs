@@ -138,6 +138,7 @@ impl Planner {
                 self.in_flight_max = in_flight_max.max(1);
                 self.reserve();
             }
+            Event::Batches { least } => self.window.batches_of(least),
             Event::Tick => self.tick(now),
             // A file this planner was not told of: the caller has another manifest. Nothing to plan.
             Event::Opened { .. } | Event::Released { .. } | Event::Fetched { .. } | Event::Failed { .. } | Event::Gone { .. } => {}
@@ -429,6 +430,12 @@ impl Planner {
     #[must_use]
     pub fn upcoming(&self, order: OrderIndex, limit: usize) -> Vec<(Epoch, FileIndex)> {
         self.orders[order].upcoming(limit)
+    }
+
+    /// Whether a file is here, or asked for.
+    #[must_use]
+    pub fn is_near(&self, file: FileIndex) -> bool {
+        file.at() < self.sizes.len() && self.books.class(file) != Class::Absent
     }
 
     /// Figures over all orders.

@@ -16,10 +16,11 @@ use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
 use crate::observe::record::Recorder;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
-use crate::plan::{Action, EpochFiles, Event, OrderIndex, Planner};
+use crate::plan::{Action, EpochFiles, Event, OrderIndex, OrderState, Planner};
 use crate::stats::Stats;
 use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent};
 
+mod announce;
 mod report;
 pub mod starved;
 
@@ -73,11 +74,14 @@ type Computed = (OrderIndex, Epoch, Arc<EpochFiles>);
 struct Task {
     parts: Parts,
     planner: Planner,
+    /// Of the files of the manifest.
+    mean_bytes: u64,
     began: Instant,
     actions: Vec<Action>,
     /// File of each version asked for and not yet answered.
     asked: HashMap<ObjectId, FileIndex>,
     starvation: Starvation,
+    announcer: announce::Announcer,
     computed: mpsc::Sender<Computed>,
     report: report::Reporter,
 }
@@ -131,6 +135,9 @@ pub async fn run(
 impl Task {
     fn new(parts: Parts, computed: mpsc::Sender<Computed>) -> Self {
         let sizes: Arc<[u64]> = (0..parts.manifest.len()).map(|i| parts.manifest.object(FileIndex(narrow(i))).size).collect();
+        let files = sizes.len();
+        let mean_bytes =
+            sizes.iter().fold(0, |sum: u64, &size| sum.saturating_add(size)) / u64::try_from(sizes.len().max(1)).unwrap_or(u64::MAX);
         let tiers = parts.stats.tiers.iter().map(|tier| tier.capacity_bytes.get()).collect();
         let mut planner = Planner::new(report::planner_config(tiers), sizes);
         for order in &parts.orders {
@@ -140,10 +147,12 @@ impl Task {
         Self {
             parts,
             planner,
+            mean_bytes,
             began: Instant::now(),
             actions: Vec::new(),
             asked: HashMap::new(),
             starvation: Starvation::default(),
+            announcer: announce::Announcer::new(files),
             computed,
             report,
         }
@@ -212,7 +221,9 @@ impl Task {
 
     fn tick(&mut self) {
         let (rate, latency_p999) = self.parts.door.measured();
-        let in_flight_max = u32::try_from(self.parts.door.max_requests()).unwrap_or(u32::MAX);
+        let in_flight_max = u32::try_from(self.parts.door.objects_at_once(self.mean_bytes)).unwrap_or(u32::MAX);
+        let batch_least = self.parts.door.batch_least().map_or(0, |least| u32::try_from(least).unwrap_or(u32::MAX));
+        self.handle(Event::Batches { least: batch_least });
         self.handle(Event::Measured {
             bytes_per_second: rate.bytes_per_second,
             latency_p999,
@@ -220,7 +231,20 @@ impl Task {
             in_flight_max,
         });
         self.handle(Event::Tick);
+        self.announce();
         self.publish();
+    }
+
+    /// Tells the store what comes after what is being fetched, where it wants to know.
+    fn announce(&mut self) {
+        let now = self.now();
+        let Some(most) = self.parts.door.announce_max().filter(|_| self.announcer.is_due(now)) else { return };
+        let planner = &self.planner;
+        let followed = (0..planner.orders()).filter(|&order| planner.order(order).state == OrderState::Locked);
+        let upcoming = followed.flat_map(|order| planner.upcoming(order, announce::DEPTH)).map(|(_, file)| file);
+        let files = self.announcer.next(now, upcoming, |file| planner.is_near(file), most, rand::random());
+        let keys = files.into_iter().map(|file| (self.parts.object)(file).key).collect();
+        self.parts.door.announce(keys);
     }
 
     fn act(&mut self) {

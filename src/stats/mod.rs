@@ -116,6 +116,16 @@ pub struct StoreCounters {
     pub head: Counter,
     pub get: Counter,
     pub batch: Counter,
+    /// Entries of these batches that came and were the version asked for.
+    pub batch_entries: Counter,
+    /// Batches that did not bring all they were asked for: the rest is read singly.
+    pub batch_fallbacks: Counter,
+    /// Objects that were asked for by a batch and fetched singly after all.
+    pub batch_singles: Counter,
+    /// Redirects followed, each for its one request.
+    pub redirects: Counter,
+    /// GETs answered by the target itself, without a redirect.
+    pub direct: Counter,
     /// Body bytes received, all of them.
     pub bytes: Counter,
     /// Of these, bytes of hedged, retried and abandoned requests.

@@ -110,6 +110,11 @@ fn store(page: &mut Page, s: &Snapshot) {
     let r = &s.store.requests;
     let requests = [("list", r.list), ("head", r.head), ("get", r.get), ("batch", r.batch)].map(|(kind, n)| (vec![("kind", kind)], n));
     page.metric("counter", "store_requests_total", "Requests to the store by kind.", requests);
+    page.counter("store_batch_entries_total", "Entries of batches that came whole.", s.store.batch_entries);
+    page.counter("store_batch_fallbacks_total", "Batches whose rest had to be read singly.", s.store.batch_fallbacks);
+    page.counter("store_batch_singles_total", "Objects asked for by a batch and fetched singly after all.", s.store.batch_singles);
+    page.counter("store_redirects_total", "Redirects followed.", s.store.redirects);
+    page.counter("store_direct_total", "GETs answered by a target without a redirect.", s.store.direct);
     page.counter("store_received_bytes_total", "Body bytes received from the store.", s.store.bytes);
     page.counter("store_extra_bytes_total", "Of these, bytes of hedged, retried and abandoned requests.", s.store.bytes_extra);
     page.counter("store_retries_total", "Requests repeated.", s.store.retries);

@@ -147,6 +147,16 @@ pub struct Prefetch {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Store {
     pub requests: Requests,
+    /// Entries of the batches that came whole.
+    pub batch_entries: u64,
+    /// Batches that did not bring all they were asked for.
+    pub batch_fallbacks: u64,
+    /// Objects asked for by a batch and fetched singly after all.
+    pub batch_singles: u64,
+    /// Redirects followed.
+    pub redirects: u64,
+    /// GETs answered by a target without a redirect.
+    pub direct: u64,
     pub bytes: u64,
     pub bytes_extra: u64,
     pub retries: u64,
@@ -242,6 +252,11 @@ impl Snapshot {
                     get: stats.store.get.get(),
                     batch: stats.store.batch.get(),
                 },
+                batch_entries: stats.store.batch_entries.get(),
+                batch_fallbacks: stats.store.batch_fallbacks.get(),
+                batch_singles: stats.store.batch_singles.get(),
+                redirects: stats.store.redirects.get(),
+                direct: stats.store.direct.get(),
                 bytes: stats.store.bytes.get(),
                 bytes_extra: stats.store.bytes_extra.get(),
                 retries: stats.store.retries.get(),

@@ -315,6 +315,20 @@ fn store(out: &mut String, now: &Snapshot, since: &Snapshot, seconds: Option<f64
             number(store.errors.saturating_sub(before.errors)),
         ),
     );
+    if store.redirects + store.direct + store.requests.batch > 0 {
+        line(
+            out,
+            "cluster",
+            &format!(
+                "{} batches of {} files, {} of them cut short; {} redirects, {} GET straight to the target",
+                number(store.requests.batch.saturating_sub(before.requests.batch)),
+                number(store.batch_entries.saturating_sub(before.batch_entries)),
+                number(store.batch_fallbacks.saturating_sub(before.batch_fallbacks)),
+                number(store.redirects.saturating_sub(before.redirects)),
+                number(store.direct.saturating_sub(before.direct)),
+            ),
+        );
+    }
     #[expect(clippy::cast_precision_loss, reason = "a bill to the cent")]
     let (reads, lists, gib) =
         ((store.requests.get + store.requests.head) as f64, store.requests.list as f64, store.bytes as f64 / f64::from(1 << 30));

@@ -127,6 +127,10 @@ impl Store for Faulty {
         Ok(page)
     }
 
+    fn lists_in_ranges(&self) -> bool {
+        self.inner.lists_in_ranges()
+    }
+
     async fn head(&self, key: &str) -> Result<ObjectMeta, StoreError> {
         let fault = self.fault(Operation::Head, key).await?;
         let mut object = self.inner.head(key).await?;

@@ -39,6 +39,7 @@ const DIGITS: usize = 4;
 /// A page failed for good, or the store contradicts itself: then there is no listing.
 pub async fn list_all(store: &Arc<dyn Store>, prefix: &str, progress: &(dyn Fn(u64) + Send + Sync)) -> Result<Vec<ObjectMeta>, StoreError> {
     let mut plan = Plan::new(prefix);
+    plan.may_split = store.lists_in_ranges();
     let mut pages = FuturesUnordered::new();
     loop {
         while pages.len() < PAGES_AT_ONCE {
@@ -111,6 +112,8 @@ struct Plan {
     wasted: u64,
     /// Pages in a row that held no key and yet went on.
     empty: u64,
+    /// The store can begin anywhere.
+    may_split: bool,
     /// The ASCII characters seen in keys after the prefix: what keys between two others may look like.
     alphabet: BTreeSet<u8>,
 }
@@ -118,7 +121,16 @@ struct Plan {
 impl Plan {
     fn new(prefix: &str) -> Self {
         let all = KeyRange { from: None, to: None, token: None, objects: Vec::new(), state: State::Waiting, pages: 0 };
-        Self { prefix: prefix.to_owned(), ranges: vec![all], objects: 0, pages: 0, wasted: 0, empty: 0, alphabet: BTreeSet::new() }
+        Self {
+            prefix: prefix.to_owned(),
+            ranges: vec![all],
+            objects: 0,
+            pages: 0,
+            wasted: 0,
+            empty: 0,
+            may_split: true,
+            alphabet: BTreeSet::new(),
+        }
     }
 
     /// The next page to ask for; `None` while all ranges are being asked about or done, and none is worth splitting.
@@ -132,7 +144,7 @@ impl Plan {
 
     /// Splits the range that has gone on longest, if that is worth it. The new range's place.
     fn split(&mut self) -> Option<usize> {
-        let is_early = self.pages < SPLIT_FROM_PAGES || self.wasted > self.pages / WASTE_DIVISOR;
+        let is_early = !self.may_split || self.pages < SPLIT_FROM_PAGES || self.wasted > self.pages / WASTE_DIVISOR;
         if is_early {
             return None;
         }
@@ -204,7 +216,7 @@ fn disorder(before: &str, key: &str) -> StoreError {
     StoreError::new(
         ErrorKind::Corrupt,
         format!(
-            "the listing makes no sense: key {key:?} comes after {before:?}; the store repeats pages or does not sort keys (ListObjectsV2 is needed)"
+            "the listing makes no sense: key {key:?} comes after {before:?}; the store repeats pages or does not sort keys (of S3, ListObjectsV2 is needed)"
         ),
     )
 }

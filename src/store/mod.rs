@@ -3,14 +3,20 @@
 //! It does not cache, does not prefetch, and does not retry: repeating is the door's decision (`fetch/retry.rs`), so that demand and
 //! prefetch share one policy and one set of counters.
 
+pub mod aistore;
 pub mod batch;
+pub mod batched;
 pub mod directory;
 pub mod fault;
+mod http;
 pub mod listing;
 pub mod open;
 pub mod retry;
 pub mod s3;
+#[cfg(test)]
+mod scripted;
 pub mod throttle;
+pub mod tls;
 pub mod url;
 
 use std::fmt::Debug;
@@ -54,6 +60,19 @@ pub struct Page {
 /// The body of one GET: chunks in order. It yields exactly the bytes asked for, then ends; anything else is an error item and the end.
 pub type Body = BoxStream<'static, Result<Bytes, StoreError>>;
 
+/// A file inside a shard.
+pub struct Member {
+    /// Bytes of it.
+    pub size: u64,
+    pub body: Body,
+}
+
+impl Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member").field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
 /// A bucket, seen from one prefix. Keys are full keys.
 #[async_trait]
 pub trait Store: Send + Sync + Debug {
@@ -61,6 +80,11 @@ pub trait Store: Send + Sync + Debug {
     /// `after`: `None` for the first page, then what [`Page::next`] said.
     /// `start_after`: keys up to and including this one are left out (for listing several key ranges in parallel).
     async fn list(&self, prefix: &str, start_after: Option<&str>, after: Option<&str>) -> Result<Page, StoreError>;
+
+    /// Whether a listing can begin after any key (`start_after`) without reading what comes before: only then is it worth splitting.
+    fn lists_in_ranges(&self) -> bool {
+        true
+    }
 
     /// Size, version and time of one object.
     async fn head(&self, key: &str) -> Result<ObjectMeta, StoreError>;
@@ -79,4 +103,18 @@ pub trait Store: Send + Sync + Debug {
     async fn read_batch(&self, wanted: &[Wanted]) -> Result<Pieces, StoreError> {
         batch::by_single_reads(self, wanted).await
     }
+
+    /// A file inside a shard of this version, as a whole, found by the store. `NotFound`: the shard or the file is not there; `Invalid`: this store cannot.
+    async fn read_member(&self, shard: &ObjectId, member: &str) -> Result<Member, StoreError> {
+        let text = format!("{member:?} in {:?}: this store reads no files inside shards", shard.key);
+        Err(StoreError::new(ErrorKind::Invalid, text))
+    }
+
+    /// How many keys one announcement may have, where the store wants to be told what will be read soon. `None`: it does not.
+    fn announce_max(&self) -> Option<usize> {
+        None
+    }
+
+    /// Says which objects will be read next, in this order: a store in front of a slower one may fetch them. A hint: nothing depends on it, no failure is told.
+    async fn announce(&self, _keys: &[Arc<str>]) {}
 }

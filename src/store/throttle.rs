@@ -54,6 +54,10 @@ impl Store for Throttle {
         self.inner.list(prefix, start_after, after).await
     }
 
+    fn lists_in_ranges(&self) -> bool {
+        self.inner.lists_in_ranges()
+    }
+
     async fn head(&self, key: &str) -> Result<ObjectMeta, StoreError> {
         pause(self.delays.head).await;
         self.inner.head(key).await

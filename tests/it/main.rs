@@ -3,6 +3,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ais;
+mod ais_batches;
+mod ais_fake;
+mod ais_official;
 mod bad_input;
 mod cache;
 mod configs;

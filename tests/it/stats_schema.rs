@@ -19,7 +19,7 @@ const SCHEMA_1: &str = r#"
             "epochs":[{"epoch":0,"accesses":0,"retained":0,"in_time":0,"late":0,"miss":0,"bytes":{},"store_bytes":0,"seconds":0.0,
                        "starved_seconds":0.0,"bound":{"retained_rate":0.0,"store_bytes":0}}]}],
  "prefetch":{"issued":0,"useful":0,"wasted":0,"in_flight":0,"window_bytes":0,"window_wanted_bytes":0},
- "store":{"requests":{"list":0,"head":0,"get":0,"batch":0},"bytes":0,"bytes_extra":0,"retries":0,"throttled":0,"errors":0,
+ "store":{"requests":{"list":0,"head":0,"get":0,"batch":0},"batch_entries":0,"batch_fallbacks":0,"batch_singles":0,"redirects":0,"direct":0,"bytes":0,"bytes_extra":0,"retries":0,"throttled":0,"errors":0,
           "latency_seconds":{"p50":0.0,"p99":0.0}},
  "tiers":[{"name":"memory","path":"","capacity_bytes":0,"used_bytes":0,"objects":0,"hits":0,"admitted":0,"evicted":0,"errors":0,
            "state":"ok"}],

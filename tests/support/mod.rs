@@ -1,5 +1,7 @@
 //! What the integration tests share.
 
+pub(crate) mod ais;
+pub(crate) mod ais_http;
 pub(crate) mod belady;
 pub(crate) mod bucket;
 pub(crate) mod mount;

@@ -139,16 +139,22 @@ impl ProvideCredentials for Shared {
 #[derive(Debug)]
 pub(super) struct EnvFile(pub(super) PathBuf);
 
+/// The value of `name` in lines of `NAME=value`; the last one counts.
+#[must_use]
+pub fn env_file_value(text: &str, name: &str) -> Option<String> {
+    text.lines().rev().find_map(|line| {
+        let line = line.trim();
+        let (key, value) = line.strip_prefix("export ").unwrap_or(line).split_once('=')?;
+        (key.trim() == name).then(|| value.trim().trim_matches(['"', '\'']).to_owned())
+    })
+}
+
 impl EnvFile {
     /// The value of `name`, `None` if the file does not set it.
     pub(super) fn value(path: &Path, name: &str) -> Result<Option<String>, StoreError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| StoreError::new(ErrorKind::Invalid, format!("--env-file {}: {error}", path.display())))?;
-        Ok(text.lines().rev().find_map(|line| {
-            let line = line.trim();
-            let (key, value) = line.strip_prefix("export ").unwrap_or(line).split_once('=')?;
-            (key.trim() == name).then(|| value.trim().trim_matches(['"', '\'']).to_owned())
-        }))
+        Ok(env_file_value(&text, name))
     }
 
     fn read(&self) -> Result<Credentials, StoreError> {

@@ -6,12 +6,11 @@
 use std::error::Error;
 
 use crate::store::StoreError;
+use crate::store::http::visible;
 use crate::types::ErrorKind;
 
 /// An error body is read up to here; S3's are below 1 KiB.
 pub(super) const ERROR_BODY_MAX_BYTES: usize = 8 << 10;
-/// Of a `Code` or `Message`, this many characters are shown.
-const TEXT_MAX_CHARS: usize = 200;
 
 /// What the store said went wrong.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -132,11 +131,6 @@ fn element(text: &str, name: &str) -> String {
     visible(&plain)
 }
 
-/// Bounded, and on one line: it goes to terminals and logs.
-fn visible(text: &str) -> String {
-    text.chars().take(TEXT_MAX_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 /// An answer whose body could not be read or understood.
 pub(super) fn body_error(what: &str, status: u16, error: &(dyn Error + 'static)) -> StoreError {
     let mut cause = Some(error);
@@ -149,40 +143,10 @@ pub(super) fn body_error(what: &str, status: u16, error: &(dyn Error + 'static))
     Complaint { status, ..Complaint::default() }.into_error(what)
 }
 
-/// Why no answer came, from the transport's chain of errors (hyper's, or hyper's inside the SDK's).
-pub(super) fn transport_error(what: &str, endpoint: &str, error: &(dyn Error + 'static)) -> StoreError {
-    let mut connecting = false;
-    let mut cause: &(dyn Error + 'static) = error;
-    loop {
-        if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
-            return StoreError::new(
-                ErrorKind::Invalid,
-                format!(
-                    "{what}: TLS to {endpoint} failed: {tls}; check --endpoint-url, or trust the store's own authority with --ca-bundle FILE"
-                ),
-            );
-        }
-        connecting |= cause.downcast_ref::<hyper_util::client::legacy::Error>().is_some_and(hyper_util::client::legacy::Error::is_connect);
-        // An io::Error hides the TLS error it carries from `source()`.
-        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref).map(|e| e as &(dyn Error + 'static));
-        match inner.or_else(|| cause.source()) {
-            Some(next) => cause = next,
-            None => break,
-        }
-    }
-    let text = visible(&cause.to_string());
-    let timed_out = text.contains("deadline has elapsed") || text.contains("timed out") || text.contains("timeout");
-    let kind = if timed_out { ErrorKind::Timeout } else { ErrorKind::Network };
-    if connecting {
-        StoreError::new(kind, format!("{what}: cannot connect to {endpoint}: {text}; check --endpoint-url and the network"))
-    } else {
-        StoreError::new(kind, format!("{what}: the connection to {endpoint} failed: {text}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::http::TEXT_MAX_CHARS;
 
     fn said(status: u16, code: &str) -> StoreError {
         let body = format!(

@@ -2,7 +2,8 @@
 //!
 //! It signs with the SDK's own signer, sends over hyper, and hands out the body as it comes. It promises exactly the bytes asked for, of the
 //! version asked for, or an error: status, `Content-Range`, `ETag` and length are all checked, and nothing is decoded. It does not repeat
-//! (but once, for expired credentials) and follows no redirect: an `Authorization` must not travel to another host.
+//! (but once, for expired credentials). It follows AIStore's redirects to its targets, and no others ([`super::redirect`]): an `Authorization`
+//! never travels to another host.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,35 +15,30 @@ use aws_sigv4::http_request::{
 };
 use aws_sigv4::sign::v4;
 use bytes::Bytes;
-use futures_util::StreamExt;
-use http::{HeaderMap, Request, Response, header};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::{Body as _, Incoming};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use http::{HeaderMap, Method, Request, Response, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use percent_encoding::utf8_percent_encode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::S3Config;
 use super::credentials::{CachedCredentials, Held};
-use super::error::{Complaint, ERROR_BODY_MAX_BYTES, transport_error};
+use super::error::{Complaint, ERROR_BODY_MAX_BYTES};
+use super::redirect::{Redirect, redirect};
 use crate::stats::Stats;
+use crate::store::http::{
+    self as shared, HttpClient, PATH_ESCAPED, Reading, USER_AGENT, content_length, content_range, host_header, text, transport_error,
+};
 use crate::store::{Body, StoreError};
 use crate::types::{ErrorKind, ObjectId};
 
-/// What S3's signature leaves as it is in a path (SigV4: unreserved characters and the slash); all else is escaped, once.
-const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
-/// A pooled connection is let go after this long: below the 20 s after which S3 closes idle ones, so that we rarely write into a closed one.
-const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// A connection whose peer has vanished is noticed after about this long.
-const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+/// An error body comes with its head or not at all.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The client for bodies. One per store.
 pub(super) struct Getter {
-    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    client: HttpClient,
     bucket: String,
     /// Scheme, authority and, in path style, the bucket; no slash at its end.
     base: String,
@@ -83,17 +79,7 @@ impl Getter {
         }
         // None at all would wait for ever.
         let connections = config.max_connections.clamp(1, Semaphore::MAX_PERMITS);
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(config.connect_timeout));
-        tcp.set_keepalive(Some(TCP_KEEPALIVE));
-        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .pool_max_idle_per_host(connections)
-            .build(connector);
+        let client = shared::client(tls, config.connect_timeout, connections);
         let mut settings = SigningSettings::default();
         settings.percent_encoding_mode = PercentEncodingMode::Single;
         settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
@@ -130,7 +116,16 @@ impl Getter {
         let mut renewed = false;
         loop {
             let started = Instant::now();
-            let response = self.send(&what, id, &range, held.as_ref()).await?;
+            let mut response = self.send(&what, id, &range, held.as_ref()).await?;
+            match redirect(&self.base, response.status(), response.headers(), &id.key) {
+                Redirect::None => {}
+                Redirect::Refused(reason) => return Err(StoreError::new(ErrorKind::Invalid, format!("{what}: {reason}"))),
+                Redirect::Follow(target) => {
+                    let bytes = format!("bytes={}-{}", range.start, range.end - 1);
+                    let _ = shared::collect(response.into_body(), ERROR_BODY_MAX_BYTES, BODY_TIMEOUT).await;
+                    response = self.at_target(&what, Method::GET, &target, Some(&bytes)).await?;
+                }
+            }
             if response.status().is_success() {
                 check_answer(&what, response.status().as_u16(), response.headers(), id, &range)?;
                 return Ok(self.body(what, response.into_body(), range.end - range.start, permit, started));
@@ -153,19 +148,41 @@ impl Getter {
     async fn send(&self, what: &str, id: &ObjectId, range: &Range<u64>, held: Option<&Held>) -> Result<Response<Incoming>, StoreError> {
         let request = self.request(id, range, held).map_err(|reason| StoreError::new(ErrorKind::Invalid, format!("{what}: {reason}")))?;
         self.stats.store.get.add(1);
+        self.answer(what, &self.host, request).await
+    }
+
+    async fn answer(&self, what: &str, host: &str, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, StoreError> {
         match tokio::time::timeout(self.answer_timeout, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(transport_error(what, &self.host, &error)),
+            Ok(Err(error)) => Err(transport_error(what, host, &error)),
             Err(_) => {
                 let seconds = self.answer_timeout.as_secs_f64();
-                Err(StoreError::new(ErrorKind::Timeout, format!("{what}: no answer from {} in {seconds} s", self.host)))
+                Err(StoreError::new(ErrorKind::Timeout, format!("{what}: no answer from {host} in {seconds} s")))
             }
         }
     }
 
+    /// The same request at the target that a redirect named: its own mark is all the permission it needs, so nothing of ours goes along but the range.
+    pub(super) async fn at_target(
+        &self,
+        what: &str,
+        method: Method,
+        target: &http::Uri,
+        range: Option<&str>,
+    ) -> Result<Response<Incoming>, StoreError> {
+        self.stats.store.redirects.add(1);
+        let mut request = Request::builder().method(method).uri(target).header("user-agent", USER_AGENT);
+        if let Some(range) = range {
+            request = request.header(header::RANGE, range);
+        }
+        let request = request.body(Full::default());
+        let request = request.map_err(|error| StoreError::new(ErrorKind::Invalid, format!("{what}: cannot be asked for: {error}")))?;
+        self.answer(what, target.authority().map_or("the target", http::uri::Authority::as_str), request).await
+    }
+
     /// The request, signed.
-    fn request(&self, id: &ObjectId, range: &Range<u64>, held: Option<&Held>) -> Result<Request<Empty<Bytes>>, String> {
-        let uri = format!("{}/{}", self.base, utf8_percent_encode(&id.key, &ESCAPED));
+    fn request(&self, id: &ObjectId, range: &Range<u64>, held: Option<&Held>) -> Result<Request<Full<Bytes>>, String> {
+        let uri = format!("{}/{}", self.base, utf8_percent_encode(&id.key, &PATH_ESCAPED));
         let range = format!("bytes={}-{}", range.start, range.end - 1);
         let if_match = if_match(&id.etag);
         let mut headers: Vec<(&'static str, &str)> = vec![("host", &self.host), ("range", &range)];
@@ -179,8 +196,8 @@ impl Getter {
         for (name, value) in &headers {
             request = request.header(*name, *value);
         }
-        request = request.header("user-agent", concat!("belady/", env!("CARGO_PKG_VERSION")));
-        let mut request = request.body(Empty::new()).map_err(|error| format!("cannot be asked for: {error}"))?;
+        request = request.header("user-agent", USER_AGENT);
+        let mut request = request.body(Full::default()).map_err(|error| format!("cannot be asked for: {error}"))?;
         if let Some(held) = held {
             let signable = SignableRequest::new("GET", uri, headers.into_iter(), SignableBody::UnsignedPayload);
             let params = v4::SigningParams::builder()
@@ -198,9 +215,9 @@ impl Getter {
         Ok(request)
     }
 
-    /// The body as a stream of exactly `len` bytes. It holds the permit, so that connections stay bounded until the body is read or dropped.
+    /// The body as a stream of exactly `len` bytes.
     fn body(&self, what: String, incoming: Incoming, len: u64, permit: OwnedSemaphorePermit, started: Instant) -> Body {
-        let reading = Reading {
+        Reading {
             what,
             incoming,
             remaining: len,
@@ -208,25 +225,9 @@ impl Getter {
             stats: Arc::clone(&self.stats),
             started,
             began: self.began,
-            _permit: permit,
-        };
-        futures_util::stream::unfold(Some(reading), |reading| async {
-            let mut reading = reading?;
-            match reading.next().await {
-                Ok(Some(chunk)) => Some((Ok(chunk), Some(reading))),
-                Ok(None) => None,
-                Err(error) => Some((Err(error), None)),
-            }
-        })
-        .boxed()
-    }
-}
-
-/// The `Host` header as hyper would write it: without the scheme's own port. It is signed, so it must be exact.
-fn host_header(uri: &http::Uri, authority: &http::uri::Authority) -> String {
-    match (uri.scheme_str(), authority.port_u16()) {
-        (Some("http"), Some(80)) | (Some("https"), Some(443)) => authority.host().to_owned(),
-        _ => authority.as_str().to_owned(),
+            _permit: Some(permit),
+        }
+        .stream()
     }
 }
 
@@ -246,10 +247,6 @@ fn bare(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }
 
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
-}
-
 /// Whether a 2xx answer is the range asked for, of the version asked for.
 fn check_answer(what: &str, status: u16, headers: &HeaderMap, id: &ObjectId, range: &Range<u64>) -> Result<(), StoreError> {
     let changed =
@@ -263,7 +260,7 @@ fn check_answer(what: &str, status: u16, headers: &HeaderMap, id: &ObjectId, ran
         return changed(format!("ETag {etag}"));
     }
     let asked = range.end - range.start;
-    let length = text(headers, header::CONTENT_LENGTH).and_then(|value| value.parse::<u64>().ok());
+    let length = content_length(headers);
     let total = match status {
         206 => {
             let given = text(headers, header::CONTENT_RANGE);
@@ -292,87 +289,18 @@ fn check_answer(what: &str, status: u16, headers: &HeaderMap, id: &ObjectId, ran
 }
 
 /// `Last-Modified` in seconds since 1970.
-fn modified(headers: &HeaderMap) -> Option<i64> {
+pub(super) fn modified(headers: &HeaderMap) -> Option<i64> {
     let text = text(headers, header::LAST_MODIFIED)?;
     aws_smithy_types::DateTime::from_str(text, aws_smithy_types::date_time::Format::HttpDate).ok().map(|time| time.secs())
 }
 
-/// `bytes 0-9/100` or `bytes 0-9/*` → the range and, if said, the object's size.
-fn content_range(value: &str) -> Option<(Range<u64>, Option<u64>)> {
-    let (range, total) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let (first, last) = (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?);
-    let end = last.checked_add(1)?;
-    (first < end).then_some((first..end, total.trim().parse().ok()))
-}
-
 /// What an answer that is no success says. Its body is read only to a bound, and not for long.
 async fn complaint(response: Response<Incoming>) -> Complaint {
-    /// An error body comes with its head or not at all.
-    const BODY_TIMEOUT: Duration = Duration::from_secs(5);
     let status = response.status().as_u16();
     let region = response.headers().get("x-amz-bucket-region").and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-    let body = tokio::time::timeout(BODY_TIMEOUT, Limited::new(response.into_body(), ERROR_BODY_MAX_BYTES).collect()).await;
-    let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let body = shared::collect(response.into_body(), ERROR_BODY_MAX_BYTES, BODY_TIMEOUT).await.unwrap_or_default();
     Complaint::new(status, &region, &body)
 }
 
-/// A body on its way.
-struct Reading {
-    what: String,
-    incoming: Incoming,
-    remaining: u64,
-    idle_timeout: Duration,
-    stats: Arc<Stats>,
-    started: Instant,
-    began: Instant,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Reading {
-    /// The next chunk; `None` after the last one.
-    async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
-        loop {
-            // With a Content-Length hyper knows that this was all, and the connection is back in its pool. A chunked body must still show its end.
-            if self.remaining == 0 && self.incoming.is_end_stream() {
-                self.finished();
-                return Ok(None);
-            }
-            let Ok(frame) = tokio::time::timeout(self.idle_timeout, self.incoming.frame()).await else {
-                let text = format!("{}: no byte for {} s, {} still to come", self.what, self.idle_timeout.as_secs_f64(), self.remaining);
-                return Err(StoreError::new(ErrorKind::Timeout, text));
-            };
-            match frame {
-                Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else { continue };
-                    let len = data.len() as u64;
-                    self.stats.store.bytes.add(len);
-                    self.remaining = self.remaining.checked_sub(len).ok_or_else(|| {
-                        StoreError::new(ErrorKind::Corrupt, format!("{}: more bytes came than were asked for", self.what))
-                    })?;
-                    if !data.is_empty() {
-                        return Ok(Some(data));
-                    }
-                }
-                None if self.remaining == 0 => {
-                    self.finished();
-                    return Ok(None);
-                }
-                None => return Err(self.ended_early("")),
-                Some(Err(error)) => return Err(self.ended_early(&format!(": {error}"))),
-            }
-        }
-    }
-
-    fn ended_early(&self, detail: &str) -> StoreError {
-        StoreError::new(ErrorKind::Network, format!("{}: body ended early, {} bytes missing{detail}", self.what, self.remaining))
-    }
-
-    fn finished(&self) {
-        let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.stats.store.latency.record(self.began.elapsed().as_secs(), micros);
-    }
-}
-
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

@@ -35,11 +35,16 @@ pub(super) fn page(what: &str, prefix: &str, after: Option<&str>, output: ListOb
         objects.push(ObjectMeta {
             key: Arc::from(&*key),
             size,
-            etag: Arc::from(object.e_tag.as_deref().unwrap_or_default()),
+            etag: quoted(object.e_tag.as_deref().unwrap_or_default()),
             mtime_seconds: object.last_modified.map_or(0, |time| time.secs()),
         });
     }
     Ok(Page { objects, next })
+}
+
+/// An ETag as HTTP writes it: some stores list them without quotes and answer with them, and an identity must be one.
+pub(super) fn quoted(etag: &str) -> Arc<str> {
+    if etag.is_empty() || etag.starts_with('"') || etag.starts_with("W/") { Arc::from(etag) } else { Arc::from(format!("\"{etag}\"")) }
 }
 
 /// The key as it is in the bucket. `None`: it is not UTF-8, which S3 does not allow and no request could name.

@@ -10,7 +10,7 @@ mod credentials;
 mod error;
 mod get;
 mod list;
-mod tls;
+mod redirect;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -28,11 +28,14 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use self::connect::Parts;
 use self::credentials::Shared;
-use self::error::{Complaint, body_error, transport_error};
+pub use self::credentials::env_file_value;
+use self::error::{Complaint, body_error};
 use self::get::Getter;
+use self::redirect::{Redirect, redirect};
 use crate::stats::Stats;
+use crate::store::http::{content_length, text, transport_error};
 use crate::store::retry::{Patience, jitter, next_delay};
-use crate::store::{Body, Page, Store, StoreError};
+use crate::store::{Body, Page, Store, StoreError, tls};
 use crate::types::{ErrorKind, ObjectId, ObjectMeta};
 
 /// S3's own bound on a page.
@@ -176,6 +179,20 @@ impl S3Store {
         format!("bucket {:?}", self.config.bucket)
     }
 
+    /// A HEAD where AIStore's redirect says.
+    async fn head_at(&self, what: &str, key: &str, target: &http::Uri) -> Result<ObjectMeta, StoreError> {
+        let answer = self.getter.at_target(what, http::Method::HEAD, target, None).await?;
+        if !answer.status().is_success() {
+            return Err(Complaint { status: answer.status().as_u16(), ..Complaint::default() }.into_error(what));
+        }
+        let headers = answer.headers();
+        let Some(size) = content_length(headers) else {
+            return Err(StoreError::new(ErrorKind::Corrupt, format!("{what}: HEAD says no length")));
+        };
+        let etag = text(headers, http::header::ETAG).unwrap_or_default();
+        Ok(ObjectMeta { key: Arc::from(key), size, etag: list::quoted(etag), mtime_seconds: get::modified(headers).unwrap_or(0) })
+    }
+
     fn payer(&self) -> Option<RequestPayer> {
         self.config.requester_pays.then_some(RequestPayer::Requester)
     }
@@ -238,6 +255,16 @@ impl S3Store {
     }
 }
 
+/// Status and headers of an answer of the SDK, as the redirect rules read them.
+fn head_of(raw: &HttpResponse) -> (http::StatusCode, http::HeaderMap) {
+    let status = http::StatusCode::from_u16(raw.status().as_u16()).unwrap_or_default();
+    let headers = raw
+        .headers()
+        .iter()
+        .filter_map(|(name, value)| Some((http::HeaderName::from_bytes(name.as_bytes()).ok()?, http::HeaderValue::from_str(value).ok()?)));
+    (status, headers.collect())
+}
+
 /// A failed construction is nearly always a failed resolution of credentials.
 fn denied_or_invalid(what: &str, error: &(dyn std::error::Error + 'static)) -> StoreError {
     let mut cause = error;
@@ -276,7 +303,17 @@ impl Store for S3Store {
         self.stats.store.head.add(1);
         let what = format!("object {key:?} in bucket {:?}", self.config.bucket);
         let request = self.client.head_object().bucket(&self.config.bucket).key(key).set_request_payer(self.payer());
-        let answer = request.send().await.map_err(|error| self.refused(&what, &error).error)?;
+        let answer = match request.send().await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let raw = error.raw_response().map(head_of);
+                return match raw.map(|(status, headers)| redirect(&self.endpoint, status, &headers, key)) {
+                    Some(Redirect::Follow(target)) => self.head_at(&what, key, &target).await,
+                    Some(Redirect::Refused(reason)) => Err(StoreError::new(ErrorKind::Invalid, format!("{what}: {reason}"))),
+                    Some(Redirect::None) | None => Err(self.refused(&what, &error).error),
+                };
+            }
+        };
         let Some(size) = answer.content_length.and_then(|size| u64::try_from(size).ok()) else {
             // Some servers answer HEAD in chunks, without a length (geesefs de7f9c5): a listing knows it.
             let page = self.list_page(key, None, None, 1).await.map_err(|refused| refused.error)?;
@@ -286,7 +323,7 @@ impl Store for S3Store {
         Ok(ObjectMeta {
             key: Arc::from(key),
             size,
-            etag: Arc::from(answer.e_tag.as_deref().unwrap_or_default()),
+            etag: list::quoted(answer.e_tag.as_deref().unwrap_or_default()),
             mtime_seconds: answer.last_modified.map_or(0, |time| time.secs()),
         })
     }

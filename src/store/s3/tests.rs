@@ -1,7 +1,7 @@
 //! The store as a whole against a server that answers by script: lists, HEADs, and what is said when a bucket cannot be had.
 
-use super::get::tests::{Scripted, Then, answer};
 use super::*;
+use crate::store::scripted::{Scripted, Then, answer};
 
 const EMPTY: &str = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
 

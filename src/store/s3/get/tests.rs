@@ -1,52 +1,15 @@
 //! The lean GET against a server that answers by script, over real sockets. Time-outs are short or never reached; nothing is timed.
 
-use std::net::SocketAddr;
-use std::sync::Mutex;
-
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+
+use futures_util::StreamExt;
 
 use super::*;
-
-/// What the connection does after an answer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::store::s3) enum Then {
-    Keep,
-    Close,
-    Reset,
-    Stall,
-}
-
-/// A server that gives its answers in order, whatever is asked, over as many connections as are made.
-#[derive(Debug)]
-pub(in crate::store::s3) struct Scripted {
-    pub(in crate::store::s3) address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
-    connections: Arc<Mutex<u64>>,
-}
+use crate::store::scripted::{Scripted, Then, answer};
 
 impl Scripted {
-    pub(in crate::store::s3) async fn start(answers: Vec<(String, Then)>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
-        let address = listener.local_addr().expect("bound");
-        let (asked, connections) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
-        let answers = Arc::new(Mutex::new(answers.into_iter()));
-        let (heads, count) = (Arc::clone(&asked), Arc::clone(&connections));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                *count.lock().expect("not poisoned") += 1;
-                tokio::spawn(serve(stream, Arc::clone(&heads), Arc::clone(&answers)));
-            }
-        });
-        Self { address, asked, connections }
-    }
-
-    pub(in crate::store::s3) fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("not poisoned").clone()
-    }
-
     fn getter(&self, change: impl FnOnce(&mut S3Config)) -> Getter {
         let mut config = S3Config::new("b");
         config.first_byte_timeout = Duration::from_secs(20);
@@ -56,43 +19,13 @@ impl Scripted {
             let keys = Credentials::new("AKIDEXAMPLE", "secret", Some("token".into()), None, "test");
             Arc::new(CachedCredentials::new(SharedCredentialsProvider::new(keys), "a test"))
         });
-        let tls = super::super::tls::client_config(None).expect("TLS");
+        let tls = crate::store::tls::client_config(None).expect("TLS");
         Getter::new(&config, &format!("http://{}/b", self.address), "us-east-1", credentials, tls, Arc::default()).expect("an endpoint")
-    }
-}
-
-async fn serve(mut stream: TcpStream, asked: Arc<Mutex<Vec<String>>>, answers: Arc<Mutex<std::vec::IntoIter<(String, Then)>>>) {
-    let mut head = Vec::new();
-    while let Ok(byte) = stream.read_u8().await {
-        head.push(byte);
-        if !head.ends_with(b"\r\n\r\n") {
-            continue;
-        }
-        asked.lock().expect("not poisoned").push(String::from_utf8(std::mem::take(&mut head)).expect("ASCII"));
-        let Some((answer, then)) = answers.lock().expect("not poisoned").next() else { return };
-        if stream.write_all(answer.as_bytes()).await.is_err() {
-            return;
-        }
-        match then {
-            Then::Keep => {}
-            Then::Close => return,
-            Then::Reset => {
-                let zero = Duration::ZERO;
-                rustix::net::sockopt::set_socket_linger(&stream, Some(zero)).expect("a socket");
-                return;
-            }
-            Then::Stall => std::future::pending().await,
-        }
     }
 }
 
 fn id() -> ObjectId {
     ObjectId { key: Arc::from("k"), etag: Arc::from("\"e\"") }
-}
-
-/// `HTTP/1.1` answer with this status line, headers and body; its length as given.
-pub(in crate::store::s3) fn answer(status: &str, headers: &str, length: usize, body: &str) -> String {
-    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
 }
 
 /// The right answer to bytes 2..6 of a ten-byte object.
@@ -331,7 +264,7 @@ proptest::proptest! {
     /// Escaped once, a key comes back as it was, and no character of it can end the path or need escaping again.
     #[test]
     fn any_key_survives_its_escaping(key in "\\PC{0,20}|[ -~]{0,20}|[\u{0}-\u{ff}]{0,20}") {
-        let escaped = utf8_percent_encode(&key, &ESCAPED).to_string();
+        let escaped = utf8_percent_encode(&key, &PATH_ESCAPED).to_string();
         proptest::prop_assert_eq!(percent_encoding::percent_decode_str(&escaped).decode_utf8().expect("UTF-8"), key);
         proptest::prop_assert!(escaped.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~/%".contains(&b)), "{}", escaped);
     }
