@@ -17,7 +17,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -65,6 +65,14 @@ pub(super) fn host_header(uri: &http::Uri, authority: &http::uri::Authority) -> 
 /// A header's text; `None` if it is missing or not ASCII.
 pub(super) fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// What AIStore leaves as it is in a `Location`, and a URL cannot have (Go's `http.Redirect` encodes only what is not ASCII).
+const RAW: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+
+/// The address that a `Location` means; `None`: it is none.
+pub(super) fn location(text: &str) -> Option<http::Uri> {
+    utf8_percent_encode(text, RAW).to_string().parse().ok()
 }
 
 /// `Content-Length`, if it is a number.

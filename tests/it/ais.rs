@@ -133,7 +133,9 @@ async fn aistore_keeps_the_contract_in_every_kind_of_bucket() {
     ] {
         let cluster = AisCluster::start(fake);
         cluster.create_bucket(bucket, BucketSpec { checksum, read_range_checksum });
-        let objects = objects(Keys::Paths);
+        let mut objects = objects(Keys::Paths);
+        // redirects lose these (a line break becomes a blank)
+        objects.retain(|key, _| !key.contains(char::is_control));
         for (key, body) in &objects {
             cluster.put(bucket, key, body.clone());
         }
@@ -292,7 +294,7 @@ async fn checklist_4_both_kinds_of_head_tell_the_listed_version() {
             let listed = client.listed().await.remove(0);
             assert_eq!(client.store.head("k").await.expect("there"), listed, "{bucket}, V2 {head_v2}");
             let error = client.store.head("none").await.expect_err("not there");
-            assert!(error.kind == ErrorKind::NotFound && error.to_string().contains("ErrObjNotFound"), "from the header: {error}");
+            assert!(error.kind == ErrorKind::NotFound && error.to_string().contains("ErrNotFound"), "from the header: {error}");
         }
     }
 }
@@ -523,9 +525,9 @@ async fn checklist_8_a_stream_that_breaks_loses_its_tail_and_nothing_else() {
         entries.len()
     };
     for (does, whole, kind) in [
-        (Does::EndBatch { after_entries: 11 }, 11, ErrorKind::Network),
+        (Does::EndBatch { after_entries: 11, end_of_archive: false }, 11, ErrorKind::Network),
         (Does::CutEntry { entry: 12 }, 12, ErrorKind::Network),
-        (Does::EndBatch { after_entries: 0 }, 0, ErrorKind::Network),
+        (Does::EndBatch { after_entries: 0, end_of_archive: true }, 0, ErrorKind::Network),
         (Does::Cut { after: 700 }, 1, ErrorKind::Network),
         (Does::Reset { after: 1 }, 0, ErrorKind::Network),
         // The first byte of the first header.

@@ -92,7 +92,7 @@ async fn small_objects_come_by_batches() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_streams_are_finished_by_plain_gets() {
-    for does in [Does::CutEntry { entry: 20 }, Does::EndBatch { after_entries: 20, end_of_archive: false }, Does::Corrupt { at: 30_000 }] {
+    for does in [Does::CutEntry { entry: 10 }, Does::EndBatch { after_entries: 10, end_of_archive: true }, Does::Corrupt { at: 30_000 }] {
         let mut rig = Rig::new(ClusterConfig::default(), "ais://b", |_| ()).await;
         rig.cluster.fault(Fault::at_targets(Op::Batch, When::First(1), does.clone()));
         let failed = rig.fetch_all().await;

@@ -9,12 +9,16 @@ use belady::stats::Stats;
 use belady::store::Store;
 use belady::store::aistore::bucket::Bucket;
 use belady::store::aistore::{AisConfig as StoreConfig, AisStore, TokenSource};
+use belady::store::batch::{Piece, Wanted};
+use belady::store::listing::list_all;
 use futures_util::{StreamExt, stream};
 
 use crate::store_contract::{Keys, Writer, contract, objects};
 use crate::support::ais::{Access, AisCluster, AisConfig, Counters};
 use crate::support::ais_http::Http;
 
+/// Entries of a batch: as many as the door asks for at once, or about.
+const BATCH: usize = 1_000;
 /// Uploads on their way at once.
 const UPLOADS: usize = 16;
 
@@ -56,8 +60,31 @@ async fn holds(endpoint: &str, token: Option<String>, direct: bool, objects: &BT
     config.token = token.map(TokenSource::Value);
     config.direct = direct;
     let store: Arc<dyn Store> = Arc::new(AisStore::connect(config, "", Arc::new(Stats::default())).await.expect("the bucket is there"));
+    batches_bring_what_was_asked_for(&store, objects).await;
     contract(store, &writer, objects).await;
     writer.http.destroy_bucket(&writer.bucket, "ais").await;
+}
+
+/// Every object but the large one, in an order that is not the listing's, in one batch: each entry is its object.
+async fn batches_bring_what_was_asked_for(store: &Arc<dyn Store>, objects: &BTreeMap<String, Vec<u8>>) {
+    let listed = list_all(store, "", &|_| {}).await.expect("a complete listing");
+    let small = listed.iter().rev().filter(|object| object.size < 1 << 20);
+    let wanted: Vec<Wanted> = small.map(|object| Wanted { id: object.version(), size: object.size }).take(BATCH).collect();
+    let mut pieces = store.read_batch(&wanted).await.expect("the cluster has GetBatch");
+    let (mut entries, mut open) = (Vec::new(), Vec::new());
+    while let Some(piece) = pieces.next().await {
+        match piece.expect("the batch does not end early") {
+            Piece::Chunk(chunk) => open.extend_from_slice(&chunk),
+            Piece::End(end) => {
+                end.expect("it is there");
+                entries.push(std::mem::take(&mut open));
+            }
+        }
+    }
+    assert_eq!(entries.len(), wanted.len());
+    for (entry, wanted) in entries.iter().zip(&wanted) {
+        assert_eq!(entry, &objects[&*wanted.id.key], "{:?}", wanted.id.key);
+    }
 }
 
 async fn holds_on_the_fake(config: AisConfig, token: Option<&str>, direct: bool) -> Counters {

@@ -276,6 +276,16 @@ async fn batches_keep_order_and_end_as_upstream_ends_them() {
     let mut bad = batch(&["k1"]);
     bad["in"][0]["start"] = json!(5);
     assert_eq!(http.ask(moss, &bad).await.status, StatusCode::BAD_REQUEST, "a start without a length");
+    // a range beyond the end: the batch ends there, or the whole object comes, as its target is the chosen one or not
+    let mut beyond = batch(&["k1", "k2"]);
+    (beyond["in"][0]["start"], beyond["in"][0]["length"]) = (json!(5_000), json!(9));
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..40 {
+        let (entries, whole) = untar(&http.ask(moss, &beyond).await.body);
+        assert!(whole);
+        seen.insert(entries.iter().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>());
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), [vec![], vec![1_000, 1_000]]);
     let to = http.send(Method::GET, moss, &[], batch(&["k1"]).to_string()).await.expect("an answer");
     assert_eq!(to.status, StatusCode::TEMPORARY_REDIRECT);
     let unmarked = to.header("location").replace("pid=", "not=");

@@ -5,7 +5,6 @@ mod support;
 
 mod ais;
 mod ais_batches;
-mod ais_contract;
 mod ais_fake;
 mod ais_official;
 mod bad_input;

@@ -113,7 +113,8 @@ pub(super) fn query_value(text: &str) -> String {
 }
 
 /// Whether AIStore can have an object of this name: it refuses empty names, a `/` at the end, `~/` at the start and components `.` and `..`
-/// (ValidateOname). Empty components (`a//b`, `/a`) are refused here: a path with them may be cleaned on its way and would name another object.
+/// (ValidateOname). Empty components (`a//b`, `/a`) and control characters are refused here: a path with them may be changed on its way and would name
+/// another object.
 ///
 /// # Errors
 /// The reason, as half a sentence.
@@ -123,6 +124,10 @@ pub fn check_name(key: &str) -> Result<(), &'static str> {
     }
     if key.starts_with("~/") {
         return Err("no object's name begins with '~/'");
+    }
+    if key.contains(char::is_control) {
+        // Seen: a line break becomes a blank, and that is the name of another object.
+        return Err("a name with a control character does not survive AIStore's redirects");
     }
     match key.split('/').find(|part| matches!(*part, "" | "." | "..")) {
         Some("") => Err("a name with an empty part ('//', or '/' at its start) cannot be asked for"),

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::time::Instant;
 
 use super::AisConfig;
@@ -264,13 +263,9 @@ const fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 307 | 308)
 }
 
-/// What AIStore leaves as it is in a redirect, and a URL cannot have (Go's `http.Redirect` encodes only what is not ASCII).
-const RAW: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
-
 /// Where a redirect leads. From TLS only to TLS; no user name in it.
 fn redirect(from: &str, location: &str) -> Result<Uri, &'static str> {
-    let location = utf8_percent_encode(location, RAW).to_string();
-    let uri: Uri = location.parse().map_err(|_| "the cluster redirects to something that is no address")?;
+    let uri = shared::location(location).ok_or("the cluster redirects to something that is no address")?;
     match (uri.scheme_str(), uri.authority()) {
         (Some("https"), Some(host)) if !host.as_str().contains('@') => Ok(uri),
         (Some("http"), Some(host)) if from == "http" && !host.as_str().contains('@') => Ok(uri),

@@ -2,7 +2,8 @@
 //!
 //! As upstream (`ais/ml.go`, `xact/xs/moss.go`, and seen on a cluster of 5.0): cold objects count as missing; above the limit of missing ones
 //! the stream ends, cleanly for HTTP and for TAR (its end is written), with fewer entries than asked for; a change of the map ends it with an
-//! error text where the next header should be; a range beyond an object's end is answered with the whole object where another target has it.
+//! error text where the next header should be; a range beyond an object's end ends it, or is answered with the whole object where another
+//! target has it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -254,7 +255,7 @@ impl Shared {
             count(&self.counting.batch_entries);
             let (name, content, start, end, err_msg) = match found {
                 Ok((content, start, end)) => (name, content, start, end, String::new()),
-                Err(message) if ask.coer => {
+                Err(Lack::Missing(message)) if ask.coer => {
                     missing += 1;
                     count(&self.counting.batch_soft_errors);
                     (format!("__404__/{name}"), Content::Bytes(Bytes::new()), 0, 0, message)
@@ -291,20 +292,20 @@ impl Shared {
     }
 
     /// Bytes of one entry, or why there are none.
-    fn entry(&self, node: &Node, entry: &AskEntry, bck: &Bck) -> Result<(Content, u64, u64), String> {
+    fn entry(&self, node: &Node, entry: &AskEntry, bck: &Bck) -> Result<(Content, u64, u64), Lack> {
         let name = &entry.objname;
-        let object = self.object(bck, name).ok_or_else(|| format!("{bck}/{name} does not exist"))?;
+        let object = self.object(bck, name).ok_or_else(|| Lack::Missing(format!("{bck}/{name} does not exist")))?;
         if bck.is_remote() && !object.is_present(None) {
-            return Err(format!("{bck}/{name} does not exist in the cluster"));
+            return Err(Lack::Missing(format!("{bck}/{name} does not exist in the cluster")));
         }
         let content = if entry.archpath.is_empty() {
             object.content.clone()
         } else {
             let member = object.member(&entry.archpath);
-            Content::Bytes(member.ok_or_else(|| format!("file {:?} in archive {bck}/{name} does not exist", entry.archpath))?)
+            Content::Bytes(member.ok_or_else(|| Lack::Missing(format!("{} in {bck}/{name} does not exist", entry.archpath)))?)
         };
         let size = content.size();
-        let start = u64::try_from(entry.start).map_err(|_| "a negative start".to_owned())?;
+        let start = u64::try_from(entry.start).map_err(|_| Lack::Range)?;
         let end = match entry.length {
             0 => size,
             -1 if start < size => size,
@@ -312,11 +313,20 @@ impl Shared {
                 Ok(length) if start < size && length <= size - start => start + length,
                 // another target refuses it, and after a while the chosen one reads the whole object in its stead
                 _ if entry.archpath.is_empty() && !self.is_at(node, bck, name) => return Ok((content, 0, size)),
-                _ => return Err(format!("start={start},length={length} is not satisfiable (size {size})")),
+                _ => return Err(Lack::Range),
             },
         };
         Ok((content, start, end))
     }
+}
+
+/// Why an entry has no bytes.
+#[derive(Debug)]
+enum Lack {
+    /// It is not there: shown as missing, where the batch goes on at errors.
+    Missing(String),
+    /// The range is beyond its end: the batch ends.
+    Range,
 }
 
 /// What a batch consists of.

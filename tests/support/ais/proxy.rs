@@ -117,10 +117,10 @@ impl Shared {
         match request.value("what") {
             "smap" => {
                 count(&self.counting.smap);
-                Ok(json_answer(&smap.json()))
+                Ok(json_answer(&smap.json(self.config.sign)))
             }
             "snode" => {
-                let map = smap.json();
+                let map = smap.json(self.config.sign);
                 let kind = if node.is_target { "tmap" } else { "pmap" };
                 Ok(json_answer(&map[kind][&node.id]))
             }

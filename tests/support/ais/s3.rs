@@ -10,7 +10,7 @@ use super::body::Reply;
 use super::fault::Op;
 use super::list::Ask;
 use super::node::Node;
-use super::objects::Bck;
+use super::objects::{Bck, Checksum};
 use super::proxy::{Answer, OUR_HEADERS, bad_request};
 use super::request::{Failure, Request, check_key, xml};
 
@@ -63,7 +63,7 @@ impl Shared {
     }
 
     /// ListObjectsV2 (also where the bucket's location is asked for): `max-keys` is the page's size towards the targets, and all pages are one
-    /// reply. An object of an ais:// bucket has no ETag here, and its time is that of its last access.
+    /// reply. ETags are not quoted; an object of an ais:// bucket has one only where it has an MD5. (Upstream's times here are those of last access.)
     fn s3_list(&self, request: &Request, bck: &Bck) -> Answer {
         let recursion = if request.value("delimiter").is_empty() { 0 } else { 2048 };
         let mut token = request.value("continuation-token").to_owned();
@@ -85,8 +85,8 @@ impl Shared {
                 let _ = if directory {
                     write!(text, "<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>")
                 } else {
-                    let custom = bucket.objects.get(name).and_then(|object| object.custom.iter().find(|(name, _)| name == "ETag"));
-                    let etag = custom.map(|(_, etag)| etag.as_str()).unwrap_or_default();
+                    let object = bucket.objects.get(name).filter(|object| bck.is_remote() || object.checksum == Checksum::Md5);
+                    let etag = object.and_then(|object| object.etag()).unwrap_or_default();
                     write!(
                         text,
                         "<Contents><Key>{shown}</Key><LastModified>2026-05-28T20:26:41Z</LastModified><ETag>{etag}</ETag><StorageClass>\

@@ -29,7 +29,7 @@ impl Member {
         format!("http://{}", self.address)
     }
 
-    fn json(&self, kind: &str) -> Value {
+    fn json(&self, kind: &str, signing: bool) -> Value {
         let net = json!({
             "node_ip_addr": self.address.ip().to_string(),
             "node_hostname": self.address.ip().to_string(),
@@ -48,8 +48,8 @@ impl Member {
         if let Some(weight) = self.weight {
             node["placement"] = json!({ "weight": weight.to_string() });
         }
-        if kind == "proxy" {
-            // on every 5.0 cluster, whether redirects are signed or not
+        // proxies have one since 5.0, whether redirects are signed or not; targets since 5.1, which is the first that can sign
+        if kind == "proxy" || signing {
             node["verifying_key"] = json!(format!("{}=", "A".repeat(43)));
         }
         node
@@ -77,9 +77,9 @@ impl Smap {
     }
 
     /// As `GET /v1/daemon?what=smap` has it.
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn json(&self, signing: bool) -> Value {
         let nodes = |members: &[Member], kind: &str| -> Map<String, Value> {
-            members.iter().map(|member| (member.id.clone(), member.json(kind))).collect()
+            members.iter().map(|member| (member.id.clone(), member.json(kind, signing))).collect()
         };
         let primary = self.proxies.iter().find(|proxy| proxy.id == self.primary);
         json!({
@@ -87,7 +87,7 @@ impl Smap {
             "version": self.version.to_string(),
             "creation_time": "2026-01-01T00:00:00Z",
             "ext": null,
-            "proxy_si": primary.map_or(Value::Null, |primary| primary.json("proxy")),
+            "proxy_si": primary.map_or(Value::Null, |primary| primary.json("proxy", signing)),
             "pmap": nodes(&self.proxies, "proxy"),
             "tmap": nodes(&self.targets, "target"),
         })
