@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod adopt;
 mod choice;
 mod search;
 
@@ -175,7 +176,7 @@ impl Cursor {
                 Some(self.config.first_epoch),
                 Some(self.config.first_epoch + 1).filter(|&e| self.last_round_epoch().is_none_or(|end| e < end)),
             ];
-        } else if self.candidates.len() < EPOCHS_MAX && self.asked.is_empty() {
+        } else if self.config.trust != Trust::Inferred && self.candidates.len() < EPOCHS_MAX && self.asked.is_empty() {
             wanted[0] = self.trial();
             if let Some(index) = wanted[0].and_then(|epoch| self.known.get(&epoch)) {
                 self.candidates.push(Pass::new(Arc::clone(index), 0, None));
@@ -349,14 +350,21 @@ impl Cursor {
                 self.lose("readers open files that are not in this node's stream: check world size, ranks and root", true);
             }
             Some(_) => self.lose("readers leave out places of the stream: check world size and ranks", true),
-            None if self.belief.is_lost() => {
-                self.lose("opens are not where the order has them: check seed, epoch, root and world size", false)
-            }
+            None if self.belief.is_lost() => self.lose(self.why_lost(), false),
             None => {
                 self.oppose();
                 self.decide_rival();
                 self.advance();
             }
+        }
+    }
+
+    fn why_lost(&self) -> &'static str {
+        let over = self.passes.front().is_some_and(|pass| u64::from(pass.opened_count()) * 10 >= u64::from(pass.len()) * 9);
+        match self.config.trust {
+            Trust::Inferred if over && self.passes.len() < 2 => "the epoch is over, and the order of the next is not known",
+            Trust::Inferred => "opens are not where the order has them",
+            Trust::Declared | Trust::Guess => "opens are not where the order has them: check seed, epoch, root and world size",
         }
     }
 
