@@ -79,13 +79,7 @@ impl Engine {
         let Some(inference) = &mut self.inference else { return false };
         let Some(proposal) = inference.finished(result) else { return false };
         let found = proposal.found;
-        let config = OrderConfig {
-            first_epoch: found.epoch,
-            start_place: 0,
-            epochs: found.epochs,
-            trust: Trust::Inferred,
-            loader: None,
-        };
+        let config = OrderConfig { first_epoch: found.epoch, start_place: 0, epochs: found.epochs, trust: Trust::Inferred, loader: None };
         let files = u32::try_from(found.files.files.len()).unwrap_or(u32::MAX);
         let followed = Followed {
             spec: found.spec,

@@ -49,12 +49,12 @@ struct Group {
 }
 
 impl Group {
-    fn begin(&mut self, number: u64, files: usize, opens: Vec<Seen>) {
+    fn begin(&mut self, number: u64, files: usize, opens: Vec<(Seen, bool)>) {
         let mut next = Segment::new(number, files);
         next.expected = self.segment.expected;
-        for seen in opens {
+        for (seen, claimed) in opens {
             // it has just begun: nothing in it is another beginning
-            next.open(seen, false);
+            next.open(seen, claimed);
         }
         let before = std::mem::replace(&mut self.segment, next);
         self.passes += 1;

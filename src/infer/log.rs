@@ -66,7 +66,10 @@ mod tests {
             +++ exited with 0 +++\n";
         let (opens, left_out) = parse(text);
         assert_eq!(left_out, 1);
-        assert_eq!(opens.iter().map(|open| (open.process, open.path.as_str())).collect::<Vec<_>>(), [(7, "train/a b.png"), (812, "/d/x.jpg")]);
+        assert_eq!(
+            opens.iter().map(|open| (open.process, open.path.as_str())).collect::<Vec<_>>(),
+            [(7, "train/a b.png"), (812, "/d/x.jpg")]
+        );
         assert_eq!(opens[0].at, Duration::from_millis(500));
     }
 }

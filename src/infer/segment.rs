@@ -76,11 +76,11 @@ impl Segment {
         }
     }
 
-    /// Notes an open. `Some`: another pass has begun before it, and these are its opens, this one included.
-    pub(super) fn open(&mut self, seen: Seen, claimed: bool) -> Option<Vec<Seen>> {
+    /// Notes an open. `Some`: another pass has begun, and these are its opens, this one included.
+    pub(super) fn open(&mut self, seen: Seen, claimed: bool) -> Option<Vec<(Seen, bool)>> {
         let repeat = self.is_opened(seen.file);
         if self.expected > 0 && self.distinct >= self.expected && repeat && !claimed {
-            return Some(vec![seen]);
+            return Some(vec![(seen, claimed)]);
         }
         // The same process opens a file twice in a row (a header first): nothing begins.
         let again = repeat && self.last.iter().rev().take(4).any(|noted| noted.seen.file == seen.file);
@@ -117,7 +117,7 @@ impl Segment {
     }
 
     /// Whether the last opens are another pass.
-    fn begins(&mut self) -> Option<Vec<Seen>> {
+    fn begins(&mut self) -> Option<Vec<(Seen, bool)>> {
         let recent = || self.last.iter().rev().take(LOOK_BACK);
         let count = |is: &dyn Fn(&Noted) -> bool| recent().filter(|noted| is(noted)).count();
         if self.count as usize <= LOOK_BACK * 2 {
@@ -131,16 +131,17 @@ impl Segment {
             return Some(self.split(|noted| !noted.claimed));
         }
         let oldest = self.count - u32::try_from(ONLY_NEW).unwrap_or(0);
-        let only_new = self.last.iter().rev().take(ONLY_NEW).all(|noted| self.processes.get(&noted.seen.process).is_some_and(|&at| at >= oldest));
+        let only_new =
+            self.last.iter().rev().take(ONLY_NEW).all(|noted| self.processes.get(&noted.seen.process).is_some_and(|&at| at >= oldest));
         if only_new && (oldest > SETTLED || count(&|noted| noted.repeat) > 0) {
             let start = self.last.len() - ONLY_NEW;
-            return Some(self.last.iter().skip(start).map(|noted| noted.seen).collect());
+            return Some(self.last.iter().skip(start).map(|noted| (noted.seen, noted.claimed)).collect());
         }
         None
     }
 
     /// The opens from the first one of the other pass on: the earliest in the look-back after which hardly any is of the old one.
-    fn split(&self, other: impl Fn(&Noted) -> bool) -> Vec<Seen> {
+    fn split(&self, other: impl Fn(&Noted) -> bool) -> Vec<(Seen, bool)> {
         let recent: Vec<&Noted> = self.last.iter().rev().take(LOOK_BACK * 2).collect();
         // going back: the longest stretch in which others prevail
         let (mut best, mut score, mut most) = (0, 0i32, 0i32);
@@ -151,7 +152,7 @@ impl Segment {
             }
         }
         // What a new process opened first is of the new pass, and so are the opens between.
-        recent[..=best].iter().rev().map(|noted| noted.seen).collect()
+        recent[..=best].iter().rev().map(|noted| (noted.seen, noted.claimed)).collect()
     }
 
     /// The remembered opens that lead to where the readers are: from the front on, or only the last ones, if some between are forgotten.
@@ -170,10 +171,6 @@ impl Segment {
 
     pub(super) fn front(&self) -> &[Seen] {
         &self.front
-    }
-
-    pub(super) fn processes(&self) -> usize {
-        self.processes.len()
     }
 
     /// A followed order explains what was opened so far.

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 mod adopt;
 mod choice;
+mod rate;
 mod search;
 
 pub(crate) use choice::Choice;
 use choice::Which;
+use rate::Rate;
 
 use super::belief::{Belief, ELSEWHERE, Verdict};
 use super::next_use::{NextUse, Round, epochs_needed};
@@ -60,36 +62,6 @@ pub(crate) struct Cursor {
     next_trial: Epoch,
     last_epoch: Epoch,
     rate: Rate,
-}
-
-/// Places a second, waits left out as well as opens alone can tell.
-#[derive(Debug, Default)]
-struct Rate {
-    places_per_second: f64,
-    since: Duration,
-    opens: u32,
-    waits: u32,
-}
-
-impl Rate {
-    /// Opens per measurement: two batches of the usual size.
-    const OPENS: u32 = 64;
-
-    fn open(&mut self, now: Duration, outcome: Outcome) {
-        self.opens += 1;
-        self.waits += u32::from(matches!(outcome, Outcome::Late | Outcome::Miss));
-        if self.opens == Self::OPENS {
-            let seconds = now.saturating_sub(self.since).as_secs_f64().max(1e-6);
-            let rate = f64::from(self.opens) / seconds;
-            // A span with waits only shows that the readers can do at least so much.
-            self.places_per_second = match (self.places_per_second, self.waits) {
-                (0.0, _) => rate,
-                (old, 0) => 0.8 * old + 0.2 * rate,
-                (old, _) => old.max(rate),
-            };
-            *self = Self { places_per_second: self.places_per_second, since: now, opens: 0, waits: 0 };
-        }
-    }
 }
 
 impl Cursor {
@@ -272,7 +244,9 @@ impl Cursor {
         if self.next_use.end() == round {
             self.rekey |= self.next_use.push(&index.order.files);
         }
-        self.passes.push_back(Pass::new(index, round, Some(0)));
+        let mut pass = Pass::new(index, round, Some(0));
+        pass.learn_from(&self.passes[0]);
+        self.passes.push_back(pass);
     }
 
     /// Whether this process has been reading this order.

@@ -33,6 +33,5 @@ fn seeded_scripts_are_found_by_128_opens_and_followed_to_their_end() {
         assert_eq!((order.kind.as_str(), order.seed), ("torch-random", seed), "{text}");
         assert!(order.locked_after <= 128, "{text}");
         assert!(report.predicted_fraction > 0.99, "{text}");
-        eprintln!("{text}");
     }
 }
