@@ -24,6 +24,24 @@ pub struct Followed {
     pub search_seconds: f64,
 }
 
+impl Followed {
+    /// On the user's word.
+    #[must_use]
+    pub const fn declared(spec: OrderSpec, sampler: SharedSampler, samples: Arc<[FileIndex]>) -> Self {
+        Self { spec, sampler, samples, inferred: false, why: String::new(), search_seconds: 0.0 }
+    }
+
+    /// What is to be told of the order: how it was found, and what became of it.
+    #[must_use]
+    pub fn note(&self, of_planner: &str) -> String {
+        match (self.why.is_empty(), of_planner.is_empty()) {
+            (true, _) => of_planner.to_owned(),
+            (false, true) => self.why.clone(),
+            (false, false) => format!("{of_planner} ({})", self.why),
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Engine {
@@ -74,7 +92,8 @@ impl Engine {
     }
 
     /// What it found, and how long it took. True if an order is followed on its word now.
-    pub fn finished(&mut self, result: JobResult, seconds: f64, out: &mut Vec<Action>) -> bool {
+    pub fn finished(&mut self, now: Duration, result: JobResult, seconds: f64, out: &mut Vec<Action>) -> bool {
+        let _ = now;
         self.search_seconds += seconds;
         let Some(inference) = &mut self.inference else { return false };
         let Some(proposal) = inference.finished(result) else { return false };

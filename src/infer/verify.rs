@@ -137,7 +137,7 @@ impl Play<'_> {
             let seconds = (self.clock)().saturating_sub(began).as_secs_f64();
             self.seconds += seconds;
             self.searches += 1;
-            if self.engine.finished(result, seconds, &mut out) {
+            if self.engine.finished(now, result, seconds, &mut out) {
                 self.answer(now, &mut out);
             }
             self.since.resize(self.engine.followed().len(), (count, 0));
