@@ -1,6 +1,7 @@
 //! A search: one rung of the ladder over the opens of one segment. It runs where its caller likes, for as long as `Control` lets it, and
 //! returns only what is proved.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::maps::{self, Map};
@@ -20,12 +21,13 @@ const LOOKED_AT: usize = 512;
 /// Outputs of a known default generator that are looked through for the next epoch's seed: a transform that draws 8 numbers for each of
 /// 128,000 samples in the main process (or one, for a million) stays within.
 const AHEAD: u64 = 1 << 20;
+/// ... and those of loaders alone: two or four a loader, some loaders.
+const NEAR: u64 = 64;
 /// Epochs after a known one that are tried: a resumed run, skipped epochs.
 const EPOCHS_AHEAD: Epoch = 64;
-/// Small seeds tried for any world size; and epochs added to the usual ones.
-const DEALT_SEEDS: u32 = 2_048;
-/// Seeds tried for one process that reads everything.
-const WHOLE_SEEDS: u32 = 1 << 16;
+/// How deep the dictionary goes, step by step: outputs of the default generators, seeds of a fresh generator for one process that reads
+/// everything, and those for any world size (which cost 16,000 draws each). The first step finds what a script without a model on the CPU does.
+const DEPTHS: [(u64, u32, u32); 4] = [(64, 1 << 12, 128), (1 << 12, 1 << 14, 512), (1 << 14, 1 << 15, 2_048), (OUTPUTS, 1 << 16, 2_048)];
 /// Orders of the ladder's cheap rung that were not counted one by one, for the proof's threshold.
 const CHEAP_TRIED: f64 = 16.0;
 
@@ -233,17 +235,26 @@ impl Search<'_> {
             (OrderKind::TorchRandom, RandomSource::Default { offset, stride }) => {
                 let now = offset + clue.epoch * stride;
                 let mut fronts = Fronts::new(&sighting);
-                self.tried += AHEAD as f64;
-                for next in torch::outputs_that_fit(&mut fronts, spec.seed, now + 1, now + AHEAD, &self.control) {
-                    let stride = next - now;
-                    // Numbered on, where the outputs before allow it.
-                    let (first, epoch) = match next.checked_sub((clue.epoch + 1).saturating_mul(stride)) {
-                        Some(first) => (first, clue.epoch + 1),
-                        None => (next, 0),
-                    };
-                    let spec = OrderSpec { source: RandomSource::Default { offset: first, stride }, ..spec.clone() };
-                    let why = format!("the default generator goes on, {stride} outputs after the epoch before");
-                    self.prove(map, &spec, epoch, &why);
+                // The usual strides first; then what transforms in the main process draw.
+                let mut from = now + 1;
+                for ahead in [NEAR, 1 << 14, AHEAD] {
+                    let next = torch::outputs_that_fit(&mut fronts, spec.seed, from, now + ahead, &self.control);
+                    self.tried += (now + ahead - from) as f64;
+                    from = now + ahead;
+                    for next in next {
+                        let stride = next - now;
+                        // Numbered on, where the outputs before allow it.
+                        let (first, epoch) = match next.checked_sub((clue.epoch + 1).saturating_mul(stride)) {
+                            Some(first) => (first, clue.epoch + 1),
+                            None => (next, 0),
+                        };
+                        let spec = OrderSpec { source: RandomSource::Default { offset: first, stride }, ..spec.clone() };
+                        let why = format!("the default generator goes on, {stride} outputs after the epoch before");
+                        self.prove(map, &spec, epoch, &why);
+                    }
+                    if self.best.is_some() {
+                        break;
+                    }
                 }
             }
             (OrderKind::Sequential | OrderKind::List, _) => {}
@@ -274,25 +285,31 @@ impl Search<'_> {
         }
     }
 
+    /// Breadth first: what is likely and cheap of all families, then deeper.
     fn dictionary(&mut self, map: &Map) {
         let sighting = self.job.sighting(map);
         if sighting.n < 2 || sighting.opens.len() < proof::OPENS_LEAST {
             return;
         }
         let mut fronts = Fronts::new(&sighting);
-        self.default_generators(map, &mut fronts);
-        if self.best.is_none() {
-            self.fresh_generators(map, &mut fronts);
-        }
-        if self.best.is_none() {
-            self.given_generators(map, &mut fronts);
+        let (mut outputs, mut whole, mut dealt) = (0, 0, 0);
+        for (to_output, to_whole, to_dealt) in DEPTHS {
+            self.default_generators(map, &mut fronts, outputs..to_output);
+            self.fresh_generators(map, &mut fronts, whole..to_whole, dealt..to_dealt);
+            if outputs == 0 && self.best.is_none() {
+                self.given_generators(map, &mut fronts);
+            }
+            if self.best.is_some() || self.control.stopped() {
+                return;
+            }
+            (outputs, whole, dealt) = (to_output, to_whole, to_dealt);
         }
     }
 
-    fn default_generators(&mut self, map: &Map, fronts: &mut Fronts) {
+    fn default_generators(&mut self, map: &Map, fronts: &mut Fronts, outputs: Range<u64>) {
         for root in USUAL_SEEDS {
-            self.tried += OUTPUTS as f64;
-            for offset in torch::outputs_that_fit(fronts, root, 0, OUTPUTS, &self.control) {
+            self.tried += (outputs.end - outputs.start) as f64;
+            for offset in torch::outputs_that_fit(fronts, root, outputs.start, outputs.end, &self.control) {
                 let source = RandomSource::Default { offset, stride: RandomSource::STRIDE };
                 let spec = OrderSpec { source, ..Self::spec(map, OrderKind::TorchRandom, root) };
                 self.prove(map, &spec, 0, &format!("output {offset} of the default generator with seed {root}"));
@@ -303,15 +320,15 @@ impl Search<'_> {
         }
     }
 
-    fn fresh_generators(&mut self, map: &Map, fronts: &mut Fronts) {
-        self.tried += f64::from(WHOLE_SEEDS) + f64::from(DEALT_SEEDS);
-        for seed in 0..WHOLE_SEEDS {
-            if fronts.fits_from_the_start(seed) || seed < DEALT_SEEDS && fronts.fits_dealt(seed) {
+    fn fresh_generators(&mut self, map: &Map, fronts: &mut Fronts, whole: Range<u32>, dealt: Range<u32>) {
+        self.tried += f64::from(whole.end - whole.start) + f64::from(dealt.end - dealt.start);
+        for seed in whole.start.min(dealt.start)..whole.end {
+            if whole.contains(&seed) && fronts.fits_from_the_start(seed) || dealt.contains(&seed) && fronts.fits_dealt(seed) {
                 let (root, epoch) = split_seed(seed);
                 let spec = Self::spec(map, OrderKind::TorchDistributed, root);
                 self.prove(map, &spec, epoch, &format!("seed + epoch = {seed} of a fresh generator"));
             }
-            if self.best.is_some() || seed % 1024 == 0 && self.control.stopped() {
+            if self.best.is_some() || seed % 256 == 0 && self.control.stopped() {
                 return;
             }
         }

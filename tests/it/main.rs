@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod auto;
 mod bad_input;
 mod cache;
 mod configs;
