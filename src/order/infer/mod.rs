@@ -9,7 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::types::SampleIndex;
 
-pub mod search;
+pub mod dictionary;
+pub mod exhaustive;
+pub mod fit;
+pub mod lanes;
+pub mod replay;
+mod sieve;
+pub mod target;
+mod words;
+
+#[cfg(test)]
+mod tests;
 
 /// What readers opened, as sample indices of one candidate map. What was set aside (probes, other jobs' files) is not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
