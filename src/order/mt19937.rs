@@ -29,6 +29,12 @@ impl Mt19937 {
         Self { state, next: WORDS }
     }
 
+    /// A generator whose last 624 words before tempering were these. The twist does not care where in a block they begin.
+    #[must_use]
+    pub const fn from_words(words: [u32; WORDS]) -> Self {
+        Self { state: words, next: WORDS }
+    }
+
     /// The next 32-bit output.
     pub fn random(&mut self) -> u32 {
         if self.next == WORDS {

@@ -9,10 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::types::SampleIndex;
 
+pub mod default_generator;
 pub mod dictionary;
 pub mod exhaustive;
 pub mod fit;
 pub mod lanes;
+pub mod linear;
+pub mod meet;
+pub mod needed;
 pub mod replay;
 mod sieve;
 pub mod target;

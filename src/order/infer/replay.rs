@@ -14,8 +14,8 @@ pub const SEARCHABLE_BELOW: u32 = u32::MAX / 20;
 
 /// The array being shuffled; places no candidate has touched yet hold their own number.
 pub(crate) struct Replay {
-    /// The candidate that wrote the place last, and what it wrote.
-    places: Vec<(u32, SampleIndex)>,
+    /// The candidate that wrote the place last (high word), and what it wrote. Fresh zeros cost nothing until they are touched.
+    places: Vec<u64>,
     candidate: u32,
     n: u32,
     at: u32,
@@ -24,14 +24,14 @@ pub(crate) struct Replay {
 impl Replay {
     /// For permutations of up to `most` samples.
     pub(crate) fn new(most: u32) -> Self {
-        Self { places: vec![(0, 0); most as usize], candidate: 0, n: 0, at: 0 }
+        Self { places: vec![0; most as usize], candidate: 0, n: 0, at: 0 }
     }
 
     /// A new permutation of `n` samples begins.
     pub(crate) fn begin(&mut self, n: u32) {
         debug_assert!(n as usize <= self.places.len());
         if self.candidate == u32::MAX {
-            self.places.fill((0, 0));
+            self.places.fill(0);
             self.candidate = 0;
         }
         self.candidate += 1;
@@ -39,8 +39,8 @@ impl Replay {
     }
 
     fn get(&self, place: u32) -> SampleIndex {
-        let (candidate, sample) = self.places[place as usize];
-        if candidate == self.candidate { sample } else { place }
+        let word = self.places[place as usize];
+        if (word >> 32) as u32 == self.candidate { word as SampleIndex } else { place }
     }
 
     /// The sample of the next place; there are n of them.
@@ -49,7 +49,7 @@ impl Replay {
         self.at += 1;
         let other = if at + 1 < self.n { at + outputs.next_output() % (self.n - at) } else { at };
         let sample = self.get(other);
-        self.places[other as usize] = (self.candidate, self.get(at));
+        self.places[other as usize] = (u64::from(self.candidate) << 32) | u64::from(self.get(at));
         sample
     }
 }
