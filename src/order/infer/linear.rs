@@ -29,7 +29,9 @@ pub enum Solved {
     /// The generator as it was when the permutation began: its next output is draw 0. All places given agree.
     State(Box<Mt19937>),
     /// The places determine only so many of 19,937 bits: more are needed.
-    TooFew { rank: usize },
+    TooFew {
+        rank: usize,
+    },
     /// No generator makes this order: places are missing or not in order, or n is wrong.
     Contradiction,
     Stopped,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::types::SampleIndex;
 
+pub mod backward;
 pub mod default_generator;
 pub mod dictionary;
 pub mod exhaustive;
