@@ -4,18 +4,20 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::maps::{self, Map};
 use super::proof::{self, Evidence};
 use super::torch::{self, Fronts, OUTPUTS, USUAL_SEEDS};
 use crate::dataset::Manifest;
+use crate::dataset::maps::{CandidateMap as Map, Maps};
 use crate::order::SharedSampler;
 use crate::order::infer::{Control, Sighting};
 use crate::order::mt19937::Mt19937;
 use crate::order::spec::{OrderKind, OrderSpec};
-use crate::order::torch::RandomSource;
+use crate::order::torch::{Count, RandomSource};
 use crate::plan::{EpochFiles, Seen};
 use crate::types::{Epoch, FileIndex, SampleIndex, SampleRule};
 
+/// Maps that a search tries.
+const MAPS_MAX: usize = 4;
 /// Opens that a search looks at: enough for every proof, and the same few however late it runs.
 const LOOKED_AT: usize = 512;
 /// Outputs of a known default generator that are looked through for the next epoch's seed: a transform that draws 8 numbers for each of
@@ -121,7 +123,7 @@ impl Job {
     pub fn run(&self, control: Control<'_>) -> JobResult {
         let mut search = Search { job: self, control, tried: 1.0, best: None };
         let opened: Vec<FileIndex> = self.front.iter().map(|seen| seen.file).take(LOOKED_AT).collect();
-        for map in maps::candidates(&self.manifest, &self.root, &opened) {
+        for map in Maps::new(&self.manifest, &opened, &[]).take(MAPS_MAX) {
             match self.rung {
                 Rung::Known => search.known(&map),
                 Rung::Dictionary => search.dictionary(&map),
@@ -148,7 +150,7 @@ impl Job {
             });
             u32::try_from(at).unwrap_or(0)
         };
-        let opens = self.opens().iter().filter_map(|seen| Some((number(seen.process), map.sample(seen.file)?))).collect();
+        let opens = self.opens().iter().filter_map(|seen| Some((number(seen.process), map.index_of(seen.file)?))).collect();
         Sighting { n: map.len(), opens, streams_known }
     }
 }
@@ -184,11 +186,10 @@ impl Search<'_> {
         } else if spec.kind == OrderKind::TorchDistributed {
             // What one process reads of a fresh generator: a DistributedSampler of one, or accelerate's.
             spec.kind = OrderKind::TorchRandperm;
-            spec.source = RandomSource::Reseeded;
             (spec.world, spec.ranks) = (1, vec![0]);
         }
         let Ok(sampler) = spec.sampler(map.len()) else { return };
-        let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &map.files));
+        let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &map.samples));
         let evidence = proof::evidence(&files, self.job.opens(), &self.job.sizes);
         self.judge(map, spec, epoch, sampler, files, evidence, why);
     }
@@ -208,7 +209,7 @@ impl Search<'_> {
             return;
         }
         let ln = evidence.ln - self.tried.ln();
-        let found = Found { spec, epoch, sampler, samples: Arc::clone(&map.files), files, epochs: None, ln, why: why.to_owned() };
+        let found = Found { spec, epoch, sampler, samples: Arc::clone(&map.samples), files, epochs: None, ln, why: why.to_owned() };
         self.best = Some((evidence.ln, found));
     }
 
@@ -231,8 +232,8 @@ impl Search<'_> {
             return;
         }
         self.prove(map, spec, clue.epoch, "the epoch is read again");
-        match (spec.kind, spec.source) {
-            (OrderKind::TorchRandom, RandomSource::Default { offset, stride }) => {
+        match spec.kind {
+            OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, count } => {
                 let now = offset + clue.epoch * stride;
                 let mut fronts = Fronts::new(&sighting);
                 // The usual strides first; then what transforms in the main process draw.
@@ -248,7 +249,8 @@ impl Search<'_> {
                             Some(first) => (first, clue.epoch + 1),
                             None => (next, 0),
                         };
-                        let spec = OrderSpec { source: RandomSource::Default { offset: first, stride }, ..spec.clone() };
+                        let source = RandomSource::Default { offset: first, stride };
+                        let spec = OrderSpec { kind: OrderKind::TorchRandom { source, count }, ..spec.clone() };
                         let why = format!("the default generator goes on, {stride} outputs after the epoch before");
                         self.prove(map, &spec, epoch, &why);
                     }
@@ -257,7 +259,7 @@ impl Search<'_> {
                     }
                 }
             }
-            (OrderKind::Sequential | OrderKind::List, _) => {}
+            OrderKind::Sequential | OrderKind::List => {}
             _ => {
                 for epoch in clue.epoch + 1..=clue.epoch + EPOCHS_AHEAD {
                     self.tried += 1.0;
@@ -274,7 +276,7 @@ impl Search<'_> {
     fn recorded(&mut self, map: &Map) {
         let Some(recorded) = self.job.recorded.as_ref().filter(|recorded| recorded.len() >= 256) else { return };
         let mut spec = Self::spec(map, OrderKind::List, 0);
-        spec.files = SampleRule::List("recorded".into());
+        spec.files = SampleRule::list("recorded");
         let files = Arc::new(EpochFiles { files: recorded.to_vec(), stride: 1 });
         let evidence = proof::evidence(&files, self.job.opens(), &self.job.sizes);
         let samples: Arc<[FileIndex]> = recorded.iter().copied().collect();
@@ -311,7 +313,7 @@ impl Search<'_> {
             self.tried += (outputs.end - outputs.start) as f64;
             for offset in torch::outputs_that_fit(fronts, root, outputs.start, outputs.end, &self.control) {
                 let source = RandomSource::Default { offset, stride: RandomSource::STRIDE };
-                let spec = OrderSpec { source, ..Self::spec(map, OrderKind::TorchRandom, root) };
+                let spec = Self::spec(map, OrderKind::TorchRandom { source, count: Count::default() }, root);
                 self.prove(map, &spec, 0, &format!("output {offset} of the default generator with seed {root}"));
             }
             if self.best.is_some() || self.control.stopped() {
@@ -342,7 +344,7 @@ impl Search<'_> {
                 let mut generator = Mt19937::new(seed);
                 generator.skip(skip);
                 if fronts.fits_whole(&mut generator) {
-                    let spec = OrderSpec { source, ..Self::spec(map, OrderKind::TorchRandom, seed) };
+                    let spec = Self::spec(map, OrderKind::TorchRandom { source, count: Count::default() }, seed);
                     self.prove(map, &spec, 0, &format!("a generator with seed {seed}, given to the loader"));
                 }
             }

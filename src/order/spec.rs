@@ -75,6 +75,29 @@ pub fn make_ids_distinct(specs: &mut [OrderSpec]) {
 }
 
 impl OrderSpec {
+    /// An order of this kind with nothing said of it.
+    #[must_use]
+    pub fn of(kind: OrderKind) -> Self {
+        Self {
+            id: kind.to_string(),
+            kind,
+            root: String::new(),
+            files: SampleRule::default(),
+            subset: None,
+            seed: 0,
+            world: 1,
+            ranks: vec![0],
+            tail: Tail::default(),
+            drop_last_batch: false,
+            batch: None,
+            workers: None,
+            prefetch_factor: None,
+            start: 0,
+            epoch: 0,
+            epochs: None,
+        }
+    }
+
     /// Samples in a batch of one rank; `None`: not told.
     #[must_use]
     pub fn batch_of_rank(&self) -> Option<u32> {

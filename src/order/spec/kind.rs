@@ -298,6 +298,12 @@ impl OrderKind {
         !matches!(self, Self::Auto | Self::None)
     }
 
+    /// Whether it is dealt to the ranks of a world.
+    #[must_use]
+    pub fn has_world(self) -> bool {
+        self.takes("world")
+    }
+
     pub(super) fn takes(self, key: &str) -> bool {
         KINDS.iter().any(|(name, keys)| *name == self.name() && keys.contains(&key))
     }

@@ -4,6 +4,7 @@ use crate::order::shard::Tail;
 use crate::order::spec::pairs::{Pairs, U32, U64, refuse};
 use crate::order::spec::{OrderKind, OrderSpec, SpecError, kind};
 use crate::order::subset::{By, Parts, SplitSeed, Subset};
+use crate::types::rule::{NameFile, NameFormat};
 use crate::types::{Rank, SampleRule};
 
 /// More processes than any job has; bounds the list of ranks to 4 MiB.
@@ -155,8 +156,8 @@ fn files(kind: OrderKind, argument: Option<&str>, pairs: &Pairs) -> Result<Sampl
         None => None,
     };
     match (kind, argument, given) {
-        (OrderKind::List, Some(path), None) if !path.is_empty() => Ok(SampleRule::List(path.into())),
-        (OrderKind::List, None, Some(rule @ SampleRule::List(_))) => Ok(rule),
+        (OrderKind::List, Some(path), None) if !path.is_empty() => Ok(SampleRule::Names(NameFormat::List, NameFile::from(path))),
+        (OrderKind::List, None, Some(rule @ SampleRule::Names(..))) => Ok(rule),
         (OrderKind::List, Some(_), Some(_)) => refuse("list names its file twice: write list:FILE without files="),
         (OrderKind::List, _, _) => refuse("list needs its file: write list:FILE"),
         (_, Some(argument), _) => refuse(format_args!("{argument:?} after {kind} is not key=value: write e.g. {kind}:seed=0")),

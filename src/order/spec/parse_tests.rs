@@ -60,7 +60,7 @@ fn what_is_printed_parses_to_the_same() {
         let first = spec(text);
         assert_eq!(spec(&first.to_string()), first, "{text} -> {first}");
     }
-    assert_eq!(spec("list:/data/a:b.txt").files, SampleRule::List("/data/a:b.txt".into()));
+    assert_eq!(spec("list:/data/a:b.txt").files, SampleRule::list("/data/a:b.txt"));
     assert_eq!(spec("torch-distributed:world=16:rank=8-11+15").ranks_text(), "8-11+15");
     assert_eq!(spec("torch-distributed:seed=-1").seed, u64::MAX);
     assert_eq!(spec("torch-distributed:world=3").ranks, [0, 1, 2]);
@@ -97,7 +97,7 @@ fn bad_specifications_are_refused_by_name() {
         ("torch-distributed:batch=0", "batch=0", "from 1"),
         ("torch-distributed:drop_last=yes", "drop_last=yes", "true nor false"),
         ("torch-distributed:drop_last_batch=true", "batch", "add batch=SIZE"),
-        ("torch-distributed:files=glob", "\"glob\"", "imagefolder, sorted or list:FILE"),
+        ("torch-distributed:files=globs", "\"globs\"", "imagefolder, datasetfolder@EXT, sorted"),
         ("torch-distributed:root=../x", "root=../x", "root=train"),
         ("torch-distributed:root=a//x", "root=a//x", "root=train"),
         ("torch-distributed:id=", "id=", "leave it out"),
