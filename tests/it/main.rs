@@ -13,6 +13,7 @@ mod layering;
 mod mount;
 mod pressure;
 mod promises;
+mod real_orders;
 mod s3_contract;
 mod server;
 mod stats_schema;
