@@ -112,6 +112,27 @@ fn accelerate() {
     assert_eq!(compared, 36 * 3 + 8 * 2);
 }
 
+/// Made by accelerate 0.34 on torch 1.13: `prepare_data_loader` for one of several processes, both samplers, both forms, with and without
+/// `even_batches`, short datasets too.
+#[test]
+fn accelerate_in_several_processes() {
+    let mut computed = Computed::default();
+    let mut compared = 0;
+    for case in cases("accelerate_shard", "deb113") {
+        let ranks = format!("world={}:rank={}:batch={}", case["world"], case["rank"], case["B"]);
+        let tail = if case["even"] == false { ":tail=uneven" } else { "" };
+        // In this version the default is a generator that nobody seeds: it has torch's constant.
+        let seedable = case["cfg"] == "seedable";
+        let (seed, sampler) = if seedable { (case["seed"].as_u64().unwrap(), "seedable") } else { (67_280_421_310_721, "generator") };
+        let keys = format!("split_batches={}:drop_last={}:sampler={sampler}{tail}", case["split"], case["drop_last"]);
+        for (epoch, record) in (0..).zip(epochs(&case)) {
+            computed.compare(&format!("accelerate:seed={seed}:{ranks}:{keys}"), &case["n"], epoch, record);
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 60 * 3);
+}
+
 #[test]
 fn timm() {
     let mut computed = Computed::default();
