@@ -10,7 +10,7 @@ use crate::order::numpy::Legacy;
 use crate::order::pcg64::Pcg64;
 use crate::order::plain::Sequential;
 use crate::order::repeat_aug::RepeatAug;
-use crate::order::shard::{Block, Shard};
+use crate::order::shard::{Block, Shard, Tail};
 use crate::order::spec::{AccelerateSampler, OrderKind, OrderSpec, SpecError};
 use crate::order::torch::{Random, RandomSource};
 use crate::order::{Dealt, SharedSampler, Shuffle, mosaic, python, webdataset, wids};
@@ -88,6 +88,8 @@ impl OrderSpec {
                 AccelerateSampler::Default { offset } => RandomSource::Built { offset, first: 0, step: 2 },
                 AccelerateSampler::Generator => RandomSource::Sampler,
             })),
+            // Its UnrepeatedDistributedSampler seeds with the epoch alone.
+            OrderKind::Lightning if self.tail == Tail::Uneven => Arc::new(Random::whole(n, 0, RandomSource::Reseeded)),
             OrderKind::TorchDistributed | OrderKind::TorchRandperm | OrderKind::Lightning | OrderKind::HfTrainer { .. } => {
                 Arc::new(random(RandomSource::Reseeded))
             }

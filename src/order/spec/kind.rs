@@ -27,7 +27,8 @@ pub enum OrderKind {
     Accelerate { sampler: AccelerateSampler, split_batches: bool },
     /// The Trainer of transformers.
     HfTrainer { split_batches: bool },
-    /// Lightning's strategies of several processes: a `DistributedSampler` with the seed `PL_GLOBAL_SEED`.
+    /// Lightning's strategies of several processes: a `DistributedSampler` with the seed `PL_GLOBAL_SEED`; with an
+    /// uneven tail its `UnrepeatedDistributedSampler`, whose seed is the epoch alone.
     Lightning,
     /// timm's `RepeatAugSampler`.
     TimmRepeatAug { repeats: u32 },

@@ -213,6 +213,13 @@ fn a_sampler_is_made_or_refused_by_name() {
 }
 
 #[test]
+fn lightning_predicts_by_the_epoch_alone() {
+    let order = |text: &str| spec(text).sampler(11).unwrap().order(3).places;
+    assert_eq!(order("lightning:seed=7:world=2:rank=0"), order("torch-distributed:seed=7:world=2:rank=0"));
+    assert_eq!(order("lightning:seed=7:world=2:rank=1:tail=uneven"), order("torch-distributed:world=2:rank=1")[..5]);
+}
+
+#[test]
 fn a_kind_has_its_usual_seed_and_tail() {
     let seeds = ["hf-trainer", "dlio", "mosaic:shard_samples=1", "lightning", "wids", "dali"].map(|text| spec(text).seed);
     assert_eq!(seeds, [42, 123, 9176, 0, 0, 0]);
