@@ -165,10 +165,18 @@ impl Inference {
     pub fn opened(&mut self, seen: Seen, job: u64, claimed: Option<OrderIndex>) {
         let root = self.roots.of(self.manifest.path(seen.file));
         let at = self.groups.iter().position(|group| group.root == root && group.job == job);
+        // A job that was started anew goes on where another has fallen silent.
+        let at = at.or_else(|| {
+            let at = self.groups.iter().position(|group| group.root == root && group.segment.is_silent(seen.now))?;
+            self.groups[at].job = job;
+            Some(at)
+        });
         let group = match at {
             Some(at) => &mut self.groups[at],
             None if self.groups.len() < GROUPS_MAX => {
                 self.segments += 1;
+                let others = self.groups.iter().flat_map(|group| &group.clues).chain(&self.imported);
+                let clues = others.filter(|clue| clue.spec.root == root).cloned().collect();
                 let segment = Segment::new(self.segments, self.manifest.len());
                 self.groups.push(Group {
                     root: root.to_owned(),
@@ -176,7 +184,7 @@ impl Inference {
                     segment,
                     passes: 0,
                     order: None,
-                    clues: self.imported.iter().filter(|clue| clue.spec.root == root).cloned().collect(),
+                    clues,
                     recorded: None,
                     files: files_below(&self.manifest, root),
                     tries: Group::no_tries(),

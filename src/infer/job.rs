@@ -141,7 +141,8 @@ impl Job {
                 Rung::Exhaustive => search.exhaustive(&map),
                 Rung::Backward => search.backward(&map),
             }
-            if search.best.is_some() || control.stopped() {
+            // A walk through one directory is one through the whole tree, too: the larger map says more.
+            if search.best.is_some() && self.rung != Rung::Known || control.stopped() {
                 break;
             }
         }
