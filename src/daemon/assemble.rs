@@ -16,6 +16,7 @@ use crate::dataset::samples::samples;
 use crate::dataset::{Manifest, Node};
 use crate::fs::{self, FsConfig};
 use crate::fuse::{Feature, MountConfig, default_threads};
+use crate::infer::InferConfig;
 use crate::observe::record::Recorder;
 use crate::prefetch::Order;
 use crate::stats::{Stats, TierCounters};
@@ -33,6 +34,8 @@ use crate::types::{ByteSize, FileIndex};
 /// Keys between two progress lines of a listing: a few lines a second.
 const PROGRESS_KEYS: u64 = 50_000;
 
+/// Searches take a tenth of the cores at most (and one thread at least), at the lowest priority: the trainer's loaders need the rest.
+const SEARCH_SHARE_OF_CORES: usize = 10;
 /// Longest list in the bucket: the names of 14 M files take less. It is held in memory while the order is built.
 const NAMES_BYTES_MAX: u64 = 1 << 30;
 
@@ -192,6 +195,16 @@ pub(super) async fn orders(settings: &Settings, manifest: &Manifest, store: &Arc
     Ok(orders)
 }
 
+/// How orders are found out, if they are.
+pub(super) fn infer(settings: &Settings) -> Option<InferConfig> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    matches!(settings.orders, Orders::Auto).then(|| InferConfig {
+        threads: settings.search_threads.map_or((cores / SEARCH_SHARE_OF_CORES).max(1), |threads| threads as usize),
+        exhaustive: settings.search_exhaustive,
+        ..InferConfig::default()
+    })
+}
+
 /// The whole of a text that lies in the bucket.
 async fn text_in_mount(manifest: &Manifest, store: &Arc<dyn Store>, path: &str) -> Result<String, String> {
     let Some(Node::File(file)) = manifest.find(path) else { return Err("there is no such file in the mount".to_owned()) };
@@ -299,7 +312,8 @@ pub(super) fn summary(settings: &Settings, stats: &Stats, listening: Option<Sock
     }
     let order = match &settings.orders {
         Orders::Declared(specs) => specs.iter().map(|spec| format!("{} ({})", spec.id, spec.kind)).collect::<Vec<_>>().join(", "),
-        Orders::Auto | Orders::None => "none declared".to_owned(),
+        Orders::Auto => "to be found in the opens".to_owned(),
+        Orders::None => "none".to_owned(),
     };
     let more = if settings.tiers.is_empty() { "; --cache-dir adds a disk tier that survives restarts" } else { "" };
     // the port is news where 0 was asked for

@@ -4,6 +4,7 @@
 //! this task is gone (it panicked, or the mount drains), the mount is a plain cached one.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::cache::hash_of;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
+use crate::infer::{Engine, Followed, InferConfig, Inference, JobResult};
+use crate::observe::readers::{Job, Rank};
 use crate::observe::record::Recorder;
+use crate::observe::watch::Watcher;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
 use crate::plan::{Action, EpochFiles, Event, OrderIndex, OrderState, Planner};
@@ -22,6 +26,7 @@ use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent}
 
 mod announce;
 mod report;
+mod searching;
 pub mod starved;
 
 use starved::Starvation;
@@ -51,8 +56,12 @@ pub struct Parts {
     pub door: Arc<Door>,
     pub stats: Arc<Stats>,
     pub orders: Vec<Order>,
+    /// How orders are found out, where none is declared.
+    pub infer: Option<InferConfig>,
     /// Where every open is recorded.
     pub recorder: Option<Recorder>,
+    /// Orders found elsewhere ([`crate::infer::Inference::import`]).
+    pub imports: mpsc::Receiver<OrderSpec>,
     /// Resolves when all that an earlier run left in the cache is known.
     pub scanned: oneshot::Receiver<()>,
     /// What the memory tier, the first one, may hold now; the sender is gone where there is none.
@@ -73,9 +82,16 @@ type Computed = (OrderIndex, Epoch, Arc<EpochFiles>);
 
 struct Task {
     parts: Parts,
-    planner: Planner,
     /// Of the files of the manifest.
     mean_bytes: u64,
+    engine: Engine,
+    /// An order is, or was, followed: what the cache has is planned. Before, the mount is a plain cached one.
+    planned: bool,
+    /// All that an earlier run left in the cache is known.
+    scanned: bool,
+    searching: searching::Searching,
+    /// Who reads; none where no order is found out.
+    watcher: Option<Watcher>,
     began: Instant,
     actions: Vec<Action>,
     /// File of each version asked for and not yet answered.
@@ -94,7 +110,8 @@ pub async fn run(
     mut stop: watch::Receiver<bool>,
 ) {
     let (computed, mut orders) = mpsc::channel(COMPUTED_MAX);
-    let mut task = Task::new(parts, computed);
+    let (searched, mut results) = mpsc::channel(searching::SEARCHES_MAX);
+    let mut task = Task::new(parts, computed, searched);
     let mut scanning = true;
     task.tick();
     task.act();
@@ -118,43 +135,66 @@ pub async fn run(
             }
             _ = &mut task.parts.scanned, if scanning => {
                 scanning = false;
-                task.found();
+                task.scanned = true;
+                if task.planned { task.found(); }
             }
             Ok(()) = task.parts.memory_limit.changed() => {
                 let bytes = *task.parts.memory_limit.borrow_and_update();
                 task.handle(Event::Capacity { tier: 0, bytes });
             }
             Some((order, epoch, files)) = orders.recv() => task.handle(Event::Order { order, epoch, files }),
+            Some(spec) = task.parts.imports.recv() => drop(task.engine.import(spec)),
+            Some((result, seconds)) = results.recv() => task.searched(result, seconds),
             _ = tick.tick() => task.tick(),
         }
+        task.settle();
         task.act();
+        task.search();
     }
+    task.searching.stop();
     task.publish();
 }
 
 impl Task {
-    fn new(parts: Parts, computed: mpsc::Sender<Computed>) -> Self {
+    fn new(parts: Parts, computed: mpsc::Sender<Computed>, searched: mpsc::Sender<(JobResult, f64)>) -> Self {
         let sizes: Arc<[u64]> = (0..parts.manifest.len()).map(|i| parts.manifest.object(FileIndex(narrow(i))).size).collect();
         let files = sizes.len();
         let mean_bytes =
             sizes.iter().fold(0, |sum: u64, &size| sum.saturating_add(size)) / u64::try_from(sizes.len().max(1)).unwrap_or(u64::MAX);
         let tiers = parts.stats.tiers.iter().map(|tier| tier.capacity_bytes.get()).collect();
-        let mut planner = Planner::new(report::planner_config(tiers), sizes);
+        let planner = Planner::new(report::planner_config(tiers), Arc::clone(&sizes));
+        let inference = parts.infer.map(|config| Inference::new(Arc::clone(&parts.manifest), sizes, config));
+        let mut engine = Engine::new(planner, inference);
         for order in &parts.orders {
-            planner.add_order(report::order_config(&order.spec));
+            engine.declare(
+                report::order_config(&order.spec),
+                Followed::declared(order.spec.clone(), Arc::clone(&order.sampler), Arc::clone(&order.samples)),
+            );
         }
-        let report = report::Reporter::new(parts.orders.iter().map(|order| order.spec.clone()).collect());
+        let start = |_| match Watcher::start("/proc", false, Arc::clone(&parts.stats)) {
+            Ok(watcher) => Some(watcher),
+            Err(error) => {
+                tracing::warn!("no thread to see who reads: {error}");
+                None
+            }
+        };
+        let watcher = parts.infer.and_then(start);
+        let threads = parts.infer.map_or(1, |infer| infer.threads);
         Self {
+            planned: parts.infer.is_none(),
+            scanned: false,
+            searching: searching::Searching::new(threads, searched),
+            watcher,
             parts,
-            planner,
             mean_bytes,
+            engine,
             began: Instant::now(),
             actions: Vec::new(),
             asked: HashMap::new(),
             starvation: Starvation::default(),
             announcer: announce::Announcer::new(files),
             computed,
-            report,
+            report: report::Reporter::default(),
         }
     }
 
@@ -163,7 +203,7 @@ impl Task {
     }
 
     fn handle(&mut self, event: Event) {
-        self.planner.handle(self.now(), event, &mut self.actions);
+        self.engine.handle(self.now(), event, &mut self.actions);
     }
 
     /// Tells the planner what an earlier run left here. It has begun without: what it asked for meanwhile came from there too.
@@ -189,6 +229,9 @@ impl Task {
                     recorder.record(now, process, file);
                 }
                 self.starvation.active(now, process);
+                if let Some(watcher) = &mut self.watcher {
+                    watcher.opened(now, process);
+                }
                 self.handle(Event::Opened { file, process, outcome });
             }
             ReadEvent::Released { file } => self.handle(Event::Released { file }),
@@ -200,6 +243,9 @@ impl Task {
     fn landed(&mut self, event: DoorEvent) {
         match event {
             DoorEvent::Fetched { id, tier, ahead } => {
+                if !self.planned {
+                    return; // a plain cached mount: the cache decides
+                }
                 let Some(file) = self.asked.remove(&id).or_else(|| self.file_of(&id)) else { return };
                 self.parts.door.cache().set_planned(&id, true);
                 self.handle(Event::Fetched { file, tier, ahead });
@@ -239,7 +285,7 @@ impl Task {
     fn announce(&mut self) {
         let now = self.now();
         let Some(most) = self.parts.door.announce_max().filter(|_| self.announcer.is_due(now)) else { return };
-        let planner = &self.planner;
+        let planner = self.engine.planner();
         let followed = (0..planner.orders()).filter(|&order| planner.order(order).state == OrderState::Locked);
         let upcoming = followed.flat_map(|order| planner.upcoming(order, announce::DEPTH)).map(|(_, file)| file);
         let files = self.announcer.next(now, upcoming, |file| planner.is_near(file), most, rand::random());
@@ -273,7 +319,7 @@ impl Task {
     }
 
     fn compute(&self, order: OrderIndex, epoch: Epoch) {
-        let Some(known) = self.parts.orders.get(order) else { return };
+        let Some(known) = self.engine.followed().get(order) else { return };
         let (sampler, samples) = (Arc::clone(&known.sampler), Arc::clone(&known.samples));
         let computed = self.computed.clone();
         tokio::task::spawn_blocking(move || {
@@ -283,13 +329,61 @@ impl Task {
         });
     }
 
+    /// Lets the inference see what was opened, by whom.
+    fn settle(&mut self) {
+        let now = self.now();
+        match &mut self.watcher {
+            Some(watcher) => {
+                watcher.settle();
+                let readers = watcher.readers();
+                self.engine.settle(now, |process| match readers.job(readers.of_thread(process)?) {
+                    Job::Alone(Rank::Alone(_)) => None,
+                    Job::Alone(Rank::Nobody) => Some(0),
+                    job => Some(hash_of_job(&job)),
+                });
+            }
+            None => self.engine.settle(now, |_| Some(0)),
+        }
+    }
+
+    /// Starts the searches that are due.
+    fn search(&mut self) {
+        while self.searching.may_start()
+            && let Some(job) = self.engine.next_job()
+        {
+            self.searching.start(job);
+        }
+    }
+
+    /// A search has ended.
+    fn searched(&mut self, result: JobResult, seconds: f64) {
+        self.searching.ended();
+        let now = self.now();
+        if !self.engine.finished(now, result, seconds, &mut self.actions) {
+            return;
+        }
+        let followed = (0..self.engine.followed().len()).any(|order| self.engine.planner().order(order).state == OrderState::Locked);
+        if followed && !self.planned {
+            self.planned = true;
+            if self.scanned {
+                self.found();
+            }
+        }
+    }
+
     fn publish(&mut self) {
         let now = self.now();
         let starved = self.starvation.at(now);
         self.parts.stats.reads.starved_micros.set(u64::try_from(starved.as_micros()).unwrap_or(u64::MAX));
         let manifest = &self.parts.manifest;
-        self.report.publish(&self.planner, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
+        self.report.publish(&self.engine, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
     }
+}
+
+fn hash_of_job(job: &Job) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    job.hash(&mut hasher);
+    hasher.finish() | 1 // 0 is «not known»
 }
 
 /// Manifests are indexed by `u32`: `Manifest::build` refuses more.
@@ -310,7 +404,7 @@ pub fn predicted(stats: &Stats) -> String {
         }
     }
     if orders.is_empty() {
-        text.push_str("# no order is declared: see --order\n");
+        text.push_str("# no order is known: none is declared (--order), and none was found in the opens yet\n");
     }
     text
 }

@@ -1,0 +1,290 @@
+//! What readers open, by group, and which search is due: the ladder.
+//!
+//! A *group* is what reads one part of the dataset (its root) for one job: train, validation, another job each have a hypothesis of their own.
+//! Every segment of a group climbs the ladder from its cheapest rung until an order is proved; then it rests for as long as the planner
+//! predicts what is opened.
+
+use std::sync::Arc;
+
+use super::job::{Clue, Found, Job, JobResult, Rung};
+use super::roots::Roots;
+use super::segment::Segment;
+use crate::dataset::Manifest;
+use crate::dataset::maps::CandidateMap;
+use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
+use crate::order::spec::OrderSpec;
+use crate::plan::{OrderIndex, Seen};
+use crate::types::{Epoch, FileIndex};
+
+/// Groups told apart: the parts of a dataset, times the jobs of one node. Opens of more are not looked at.
+const GROUPS_MAX: usize = 16;
+/// Orders remembered per group, to go on from.
+const CLUES_MAX: usize = 4;
+/// Opens after which known orders are tried (again): each time twice as many.
+const FIRST_TRY: u32 = 8;
+/// The dictionary's turn (field notes «orders» §5c): so many opens, or so many after the last new process, and never before this many.
+const SEARCH_AT: u32 = 128;
+const AFTER_NEWEST: u32 = 16;
+const SEARCH_LEAST: u32 = 24;
+/// Opens for the exhaustive search: so many that a hit is no chance even where streams are not known.
+const EXHAUSTIVE_AT: u32 = 256;
+/// Core-seconds of it on a processor with AVX2; AVX-512 takes 95 (field notes «orders» §5). Not worth it when the pass is over sooner.
+const EXHAUSTIVE_CORE_SECONDS: f64 = 160.0;
+
+/// What searches may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InferConfig {
+    /// Threads of a search, ≥ 1.
+    pub threads: usize,
+    /// Whether all 2^32 seeds may be tried.
+    pub exhaustive: bool,
+    /// Whether likely seeds are tried beyond the first few thousand.
+    pub deep: bool,
+    /// Nobody waits: a search is worth it even if the pass is over sooner (a log of opens).
+    pub patient: bool,
+}
+
+impl Default for InferConfig {
+    fn default() -> Self {
+        Self { threads: 1, exhaustive: true, deep: true, patient: false }
+    }
+}
+
+/// When a rung is tried in one segment: first at so many opens, then each time at so many times as many, at most so often.
+const fn schedule(rung: Rung) -> (u32, u32, u32) {
+    match rung {
+        Rung::Known => (FIRST_TRY, 2, 16),
+        // with four and sixteen times the opens, workers that began late have come, too
+        Rung::Likely => (SEARCH_AT, 4, 4),
+        Rung::Others => (SEARCH_AT, 16, 2),
+        Rung::Meet => (MEET_OPENS as u32, 2, 2),
+        Rung::Exhaustive | Rung::Backward => (EXHAUSTIVE_AT, 1, 1),
+    }
+}
+
+/// Readers of one root, of one job.
+#[derive(Debug)]
+struct Group {
+    root: String,
+    job: u64,
+    segment: Segment,
+    /// Segments before.
+    passes: Epoch,
+    order: Option<OrderIndex>,
+    clues: Vec<Clue>,
+    recorded: Option<Arc<Vec<FileIndex>>>,
+    /// Files below the root: no map has more.
+    files: u32,
+    /// Per rung: opens at which it is tried next, and how often it was.
+    tries: [(u32, u32); Rung::ALL.len()],
+    /// An order of a pass that is over was searched for from its end.
+    whole_before: bool,
+    /// Maps of the last search; none while an order is followed: they are large.
+    maps: Option<Arc<Vec<CandidateMap>>>,
+    /// A search runs.
+    busy: bool,
+    /// What was searched last and came of it, for people.
+    note: String,
+}
+
+impl Group {
+    fn begin(&mut self, number: u64, files: usize, opens: Vec<(Seen, bool)>) {
+        let mut next = Segment::new(number, files);
+        next.expected = self.segment.expected;
+        for (seen, claimed) in opens {
+            // it has just begun: nothing in it is another beginning
+            next.open(seen, claimed);
+        }
+        let before = std::mem::replace(&mut self.segment, next);
+        self.passes += 1;
+        self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
+        self.recorded = Some(Arc::new(before.order));
+        self.tries = Self::no_tries();
+    }
+
+    fn no_tries() -> [(u32, u32); Rung::ALL.len()] {
+        Rung::ALL.map(|rung| (schedule(rung).0, 0))
+    }
+
+    fn due(&self, config: &InferConfig) -> Option<Rung> {
+        let segment = &self.segment;
+        if self.busy || segment.count < FIRST_TRY || !segment.is_unexplained() {
+            return None;
+        }
+        let settled = segment.count >= SEARCH_LEAST && segment.count - segment.newest_at >= AFTER_NEWEST;
+        let is_due = |rung: Rung| {
+            let (at, tried) = self.tries[rung as usize];
+            let time = segment.count >= at || rung == Rung::Likely && settled && tried == 0;
+            let sense = match rung {
+                Rung::Known | Rung::Likely | Rung::Others => true,
+                Rung::Meet => self.files >= MEET_FROM,
+                Rung::Exhaustive => config.exhaustive && self.is_worth(config),
+                Rung::Backward => config.exhaustive && self.whole_before,
+            };
+            time && sense && tried < schedule(rung).2
+        };
+        Rung::ALL.into_iter().find(|&rung| is_due(rung))
+    }
+
+    /// Whether the pass goes on for longer than the exhaustive search takes.
+    fn is_worth(&self, config: &InferConfig) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let search = EXHAUSTIVE_CORE_SECONDS / config.threads as f64;
+        let left = f64::from(self.files.saturating_sub(self.segment.distinct)) / self.segment.rate();
+        config.patient || left > search
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Inference {
+    manifest: Arc<Manifest>,
+    sizes: Arc<[u64]>,
+    roots: Roots,
+    groups: Vec<Group>,
+    segments: u64,
+    config: InferConfig,
+    /// Orders found elsewhere.
+    imported: Vec<Clue>,
+}
+
+/// A proved order, and what must be played back to follow it.
+#[derive(Debug)]
+pub struct Proposal {
+    pub(super) group: usize,
+    pub(super) order: Option<OrderIndex>,
+    pub(super) found: Found,
+    pub(super) trail: Vec<Seen>,
+}
+
+impl Inference {
+    #[must_use]
+    pub fn new(manifest: Arc<Manifest>, sizes: Arc<[u64]>, config: InferConfig) -> Self {
+        let roots = Roots::new(&manifest);
+        Self { manifest, sizes, roots, groups: Vec::new(), segments: 0, config, imported: Vec::new() }
+    }
+
+    /// An open, of which job (0: not known), and which followed order had it where it was.
+    pub fn opened(&mut self, seen: Seen, job: u64, claimed: Option<OrderIndex>) {
+        let root = self.roots.of(self.manifest.path(seen.file));
+        let at = self.groups.iter().position(|group| group.root == root && group.job == job);
+        // A job that was started anew goes on where another has fallen silent.
+        let at = at.or_else(|| {
+            let at = self.groups.iter().position(|group| group.root == root && group.segment.is_silent(seen.now))?;
+            self.groups[at].job = job;
+            Some(at)
+        });
+        let group = match at {
+            Some(at) => &mut self.groups[at],
+            None if self.groups.len() < GROUPS_MAX => {
+                self.segments += 1;
+                let others = self.groups.iter().flat_map(|group| &group.clues).chain(&self.imported);
+                let clues = others.filter(|clue| clue.spec.root == root).cloned().collect();
+                let segment = Segment::new(self.segments, self.manifest.len());
+                self.groups.push(Group {
+                    root: root.to_owned(),
+                    job,
+                    segment,
+                    passes: 0,
+                    order: None,
+                    clues,
+                    recorded: None,
+                    files: files_below(&self.manifest, root),
+                    tries: Group::no_tries(),
+                    whole_before: false,
+                    maps: None,
+                    busy: false,
+                    note: String::new(),
+                });
+                self.groups.last_mut().expect("pushed above")
+            }
+            None => return,
+        };
+        let claimed = claimed.is_some() && claimed == group.order;
+        if let Some(opens) = group.segment.open(seen, claimed) {
+            self.segments += 1;
+            group.begin(self.segments, self.manifest.len(), opens);
+        }
+    }
+
+    /// An order found elsewhere, or in an earlier run: tried on the readers of its root, from their next opens on. False: there are enough.
+    pub fn import(&mut self, spec: OrderSpec) -> bool {
+        let clue = Clue { epoch: spec.epoch, epochs: spec.epochs, spec };
+        for group in self.groups.iter_mut().filter(|group| group.root == clue.spec.root) {
+            group.clues.push(clue.clone());
+            group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
+        }
+        let room = self.imported.len() < GROUPS_MAX * CLUES_MAX;
+        if room {
+            self.imported.push(clue);
+        }
+        room
+    }
+
+    /// The next search that is due. One at a time runs for a group.
+    pub fn next_job(&mut self) -> Option<Job> {
+        let config = self.config;
+        let (number, rung) = self.groups.iter().enumerate().find_map(|(number, group)| Some((number, group.due(&config)?)))?;
+        let group = &mut self.groups[number];
+        group.busy = true;
+        let tries = &mut group.tries[rung as usize];
+        let (first, times, _) = schedule(rung);
+        // An early try (all workers seemed to be there) does not count for the next ones' time.
+        let next = if group.segment.count < first { first } else { group.segment.count.saturating_mul(times) };
+        *tries = (next, tries.1 + 1);
+        Some(Job {
+            group: number,
+            segment: group.segment.number,
+            rung,
+            manifest: Arc::clone(&self.manifest),
+            sizes: Arc::clone(&self.sizes),
+            front: group.segment.front().to_vec(),
+            clues: group.clues.clone(),
+            maps: group.maps.clone(),
+            deep: config.deep,
+            pass: group.passes,
+            recorded: group.recorded.clone(),
+        })
+    }
+
+    /// What a search found.
+    pub fn finished(&mut self, result: JobResult) -> Option<Proposal> {
+        let group = self.groups.get_mut(result.group)?;
+        group.busy = false;
+        group.maps = result.maps.filter(|_| result.found.is_none());
+        let Some(found) = result.found else {
+            group.note = format!("{} of {} explain nothing: {:.0} orders tried", result.rung.name(), group.root, result.tried);
+            return None;
+        };
+        group.clues.retain(|clue| clue.spec != found.spec);
+        group.clues.insert(0, Clue { spec: found.spec.clone(), epoch: found.epoch, epochs: found.epochs });
+        group.clues.truncate(CLUES_MAX);
+        if result.segment != group.segment.number {
+            // Another pass has begun meanwhile: what is known now is tried on it at once.
+            group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
+            return None;
+        }
+        group.note.clone_from(&found.why);
+        Some(Proposal { group: result.group, order: group.order, found, trail: group.segment.trail() })
+    }
+
+    /// The order that a proposal became.
+    pub fn adopted(&mut self, group: usize, order: OrderIndex, files: u32, locked: bool) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.order = Some(order);
+            group.segment.expected = files;
+            if locked {
+                group.segment.explain();
+            }
+        }
+    }
+}
+
+fn files_below(manifest: &Manifest, root: &str) -> u32 {
+    let below = |file: &u32| {
+        let path = manifest.path(FileIndex(*file));
+        root.is_empty() || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
+    };
+    let all = u32::try_from(manifest.len()).unwrap_or(u32::MAX);
+    u32::try_from((0..all).filter(below).count()).unwrap_or(u32::MAX)
+}

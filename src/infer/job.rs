@@ -1,0 +1,255 @@
+//! A search: one rung of the ladder over the opens of one segment. It runs where its caller likes, for as long as `Control` lets it, and
+//! returns only what is proved.
+
+use std::sync::Arc;
+
+use super::proof::{self, Evidence};
+use crate::dataset::Manifest;
+use crate::dataset::maps::{CandidateMap as Map, Maps};
+use crate::order::SharedSampler;
+use crate::order::infer::fit::fit_whole;
+use crate::order::infer::{Control, Sighting};
+use crate::order::spec::{OrderKind, OrderSpec};
+use crate::plan::{EpochFiles, Seen};
+use crate::types::{Epoch, FileIndex, SampleIndex};
+
+/// Maps that a search tries.
+const MAPS_MAX: usize = 4;
+/// Opens from which on they are kept for the next search: before, all may be of one directory by chance.
+const MAPS_KEPT_FROM: usize = 64;
+/// Opens that a search looks at: enough for every proof, and the same few however late it runs.
+const LOOKED_AT: usize = 512;
+
+/// ... and for three places 227 apart, with many workers and large batches.
+const MEET_LOOKED_AT: usize = 2_048;
+
+/// A rung of the ladder, cheapest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rung {
+    /// Sequential, the order as it was read before, what a known generator does next.
+    Known,
+    /// Likely seeds of torch's generators.
+    Likely,
+    /// Likely seeds of other generators, and fixed orders: a whole shuffle each.
+    Others,
+    /// All seeds of torch's generator, from three places 227 apart.
+    Meet,
+    /// All 2^32 of them, one after the other.
+    Exhaustive,
+    /// All 2^32 seeds of numpy's and Python's shuffles, from the end of a whole order.
+    Backward,
+}
+
+impl Rung {
+    pub(super) const ALL: [Self; 6] = [Self::Known, Self::Likely, Self::Others, Self::Meet, Self::Exhaustive, Self::Backward];
+}
+
+impl Rung {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Known => "known orders",
+            Self::Likely => "likely seeds",
+            Self::Others => "other libraries",
+            Self::Meet => "all seeds, met in the middle",
+            Self::Exhaustive => "all seeds",
+            Self::Backward => "all seeds, from the end",
+        }
+    }
+}
+
+/// An order that was proved before: where the next epoch may come from.
+#[derive(Clone, Debug)]
+pub struct Clue {
+    pub spec: OrderSpec,
+    pub epoch: Epoch,
+    /// Epochs known, from that one on; `None`: all.
+    pub epochs: Option<u64>,
+}
+
+/// What to search, and in what.
+#[derive(Debug)]
+pub struct Job {
+    pub(super) group: usize,
+    pub(super) segment: u64,
+    pub(super) rung: Rung,
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) sizes: Arc<[u64]>,
+    /// From the front of the segment.
+    pub(super) front: Vec<Seen>,
+    pub(super) clues: Vec<Clue>,
+    /// Maps of an earlier search over the same readers' opens.
+    pub(super) maps: Option<Arc<Vec<Map>>>,
+    /// Whether likely seeds are tried beyond the first step.
+    pub(super) deep: bool,
+    /// Passes before this one: the number of the epoch, where the order itself has none.
+    pub(super) pass: Epoch,
+    /// The order of the segment before, as it was read.
+    pub(super) recorded: Option<Arc<Vec<FileIndex>>>,
+}
+
+/// An order that explains the opens.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub spec: OrderSpec,
+    pub epoch: Epoch,
+    pub sampler: SharedSampler,
+    pub samples: Arc<[FileIndex]>,
+    /// The order of `epoch`.
+    pub files: Arc<EpochFiles>,
+    /// Epochs known, from this one on; `None`: all.
+    pub epochs: Option<u64>,
+    /// ln of the likelihood ratio against uniform, after the number of orders tried.
+    pub ln: f64,
+    /// How it was found, for people.
+    pub why: String,
+}
+
+/// What came of a search.
+#[derive(Debug)]
+pub struct JobResult {
+    pub(super) group: usize,
+    pub(super) segment: u64,
+    pub rung: Rung,
+    pub found: Option<Found>,
+    /// Orders compared with the opens.
+    pub tried: f64,
+    /// The maps, for the next search of this segment.
+    pub(super) maps: Option<Arc<Vec<Map>>>,
+}
+
+pub(super) struct Search<'a> {
+    pub(super) job: &'a Job,
+    pub(super) control: Control<'a>,
+    pub(super) tried: f64,
+    pub(super) best: Option<(f64, Found)>,
+    /// What is proved holds for its epoch alone.
+    pub(super) one_epoch: bool,
+}
+
+impl Job {
+    #[must_use]
+    pub const fn rung(&self) -> Rung {
+        self.rung
+    }
+
+    /// Searches.
+    #[must_use]
+    pub fn run(&self, control: Control<'_>) -> JobResult {
+        let mut search = Search { job: self, control, tried: 1.0, best: None, one_epoch: false };
+        let opened: Vec<FileIndex> = self.front.iter().map(|seen| seen.file).take(LOOKED_AT).collect();
+        let maps = self.maps.clone().unwrap_or_else(|| Arc::new(Maps::new(&self.manifest, &opened, &[]).take(MAPS_MAX).collect()));
+        for map in maps.iter() {
+            match self.rung {
+                Rung::Known => search.known(map),
+                Rung::Likely => search.likely(map),
+                Rung::Others => search.others(map),
+                Rung::Meet => search.meet(map),
+                Rung::Exhaustive => search.exhaustive(map),
+                Rung::Backward => search.backward(map),
+            }
+            // A walk through one directory is one through the whole tree, too: the larger map says more.
+            if search.best.is_some() && self.rung != Rung::Known || control.stopped() {
+                break;
+            }
+        }
+        let found = search.best.map(|(_, found)| found);
+        JobResult {
+            group: self.group,
+            segment: self.segment,
+            rung: self.rung,
+            found,
+            tried: search.tried,
+            maps: (opened.len() >= MAPS_KEPT_FROM).then_some(maps),
+        }
+    }
+
+    pub(super) fn opens(&self) -> &[Seen] {
+        let looked_at = if self.rung == Rung::Meet { MEET_LOOKED_AT } else { LOOKED_AT };
+        &self.front[..self.front.len().min(looked_at)]
+    }
+
+    pub(super) fn sighting(&self, map: &Map) -> Sighting {
+        let streams_known = self.opens().iter().all(|seen| seen.process != 0);
+        let mut streams: Vec<u32> = Vec::new();
+        let mut number = |process: u32| {
+            let at = streams.iter().position(|&known| known == process).unwrap_or_else(|| {
+                streams.push(process);
+                streams.len() - 1
+            });
+            u32::try_from(at).unwrap_or(0)
+        };
+        let opens = self.opens().iter().filter_map(|seen| Some((number(seen.process), map.index_of(seen.file)?))).collect();
+        Sighting { n: map.len(), opens, streams_known }
+    }
+}
+
+impl Search<'_> {
+    pub(super) fn spec(map: &Map, kind: OrderKind, seed: u64) -> OrderSpec {
+        OrderSpec {
+            id: if map.root.is_empty() { kind.to_string() } else { map.root.clone() },
+            root: map.root.clone(),
+            files: map.rule.clone(),
+            seed,
+            ..OrderSpec::of(kind)
+        }
+    }
+
+    /// Compares one epoch of an order with the opens; world and ranks are read off them.
+    pub(super) fn prove(&mut self, map: &Map, spec: &OrderSpec, epoch: Epoch, why: &str) {
+        let Ok(whole) = (OrderSpec { world: 1, ranks: vec![0], ..spec.clone() }).sampler(map.len()) else { return };
+        let order = whole.order(epoch);
+        let mut place_of = vec![u32::MAX; map.len() as usize];
+        for (place, &sample) in (0u32..).zip(&order.places) {
+            let first = &mut place_of[sample as usize];
+            *first = place.min(*first);
+        }
+        let place = |sample: SampleIndex| Some(place_of[sample as usize]).filter(|&place| place != u32::MAX);
+        let Some(shape) = proof::shape(place, &self.job.sighting(map)) else { return };
+        let mut spec = spec.clone();
+        if !shape.is_whole() || (spec.kind == OrderKind::TorchDistributed && shape.world > 1) {
+            if !spec.kind.has_world() {
+                return;
+            }
+            (spec.world, spec.ranks) = (shape.world, shape.ranks);
+        } else if spec.kind == OrderKind::TorchDistributed {
+            // What one process reads of a fresh generator: a DistributedSampler of one, or accelerate's.
+            spec.kind = OrderKind::TorchRandperm;
+            (spec.world, spec.ranks) = (1, vec![0]);
+        }
+        let told = fit_whole(&self.job.sighting(map), &order.places);
+        (spec.batch, spec.workers) = (told.batch.filter(|_| told.workers.is_some()), told.workers);
+        let Ok(sampler) = spec.sampler(map.len()) else { return };
+        let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &map.samples));
+        let evidence = proof::evidence(&files, self.job.opens(), &self.job.sizes);
+        self.judge(map, spec, epoch, sampler, files, evidence, why);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one hypothesis, once")]
+    fn judge(
+        &mut self,
+        map: &Map,
+        spec: OrderSpec,
+        epoch: Epoch,
+        sampler: SharedSampler,
+        files: Arc<EpochFiles>,
+        evidence: Evidence,
+        why: &str,
+    ) {
+        if !evidence.proves(self.tried) || self.best.as_ref().is_some_and(|(ln, _)| *ln >= evidence.ln) {
+            return;
+        }
+        let ln = evidence.ln - self.tried.ln();
+        let found = Found {
+            spec,
+            epoch,
+            sampler,
+            samples: Arc::clone(&map.samples),
+            files,
+            epochs: self.one_epoch.then_some(1),
+            ln,
+            why: why.to_owned(),
+        };
+        self.best = Some((evidence.ln, found));
+    }
+}
