@@ -58,6 +58,8 @@ const SEEDED: [&str; 12] = [
 ];
 /// Those of them that are tried in later epochs, too.
 const AGAIN: [&str; 3] = ["numpy-legacy", "numpy-generator", "python-shuffle"];
+/// Seeds of the dictionary's first step.
+const FIRST_SEEDS: usize = 10;
 /// How many.
 const LATER_EPOCHS: Epoch = 4;
 /// More hits than this are chance: the opens were too few.
@@ -306,10 +308,11 @@ impl Search<'_> {
     /// Fixed orders, and shuffles that settle their first place last: a whole order each.
     pub(super) fn others(&mut self, map: &Map) {
         let mut left = SHUFFLED_MAX / u64::from(map.len()).max(1);
+        let (seeds, later_epochs) = if self.job.deep { (USUAL_SEEDS.len(), LATER_EPOCHS) } else { (FIRST_SEEDS, 1) };
         let fixed = FIXED.iter().map(|text| (0, (*text).to_owned()));
-        let seeded = USUAL_SEEDS.into_iter().flat_map(|seed| SEEDED.iter().map(move |text| (0, format!("{text}:seed={seed}"))));
+        let seeded = USUAL_SEEDS.into_iter().take(seeds).flat_map(|seed| SEEDED.iter().map(move |text| (0, format!("{text}:seed={seed}"))));
         // Runs that were joined later; in the first epoch all ways to go on are one.
-        let later = (1..LATER_EPOCHS).flat_map(|epoch| {
+        let later = (1..later_epochs).flat_map(|epoch| {
             USUAL_SEEDS.into_iter().flat_map(move |seed| {
                 AGAIN.iter().flat_map(move |kind| {
                     ["permutation", "in-place", "reseeded"].map(|again| (epoch, format!("{kind}:again={again}:seed={seed}")))
