@@ -313,7 +313,7 @@ fn orders_of_other_libraries_are_found_and_followed_through_epochs() {
         "numpy-generator:seed=1234:again=reseeded",
         "python-shuffle:seed=0:again=permutation",
         "dali",
-        "torchdata:seed=42",
+        "torchdata:workers=2:seed=42",
     ] {
         let (mut opens, mut die) = (Vec::new(), Die(17));
         for epoch in 0..3u32 {
