@@ -172,11 +172,11 @@ fn any_node_of_a_distributed_run_is_found() {
 
 #[test]
 fn a_resumed_run_is_found_in_mid_epoch_whatever_its_world() {
-    let n = 20_000;
+    let n = 12_288;
     let (mut opens, mut die) = (Vec::new(), Die(5));
     // epoch 2 of a run on 96 ranks, which is taken up again at the same sample with 128 ranks, then with 64
     let mut first_process = 1;
-    for (world, from, to) in [(96u32, 0, 6_000), (128, 6_000, 12_000), (64, 12_000, 20_000)] {
+    for (world, from, to) in [(96u32, 0, 4_608), (128, 4_608, 9_216), (64, 9_216, 12_288)] {
         let steps = |places: Vec<u32>| places[(from / world) as usize..(to / world) as usize].to_vec();
         let ranks: Vec<Vec<u32>> = dealt(n, 2, world, 8..16).into_iter().map(steps).collect();
         opens.extend(loaders(&ranks, 2, 8, first_process, &mut die));
