@@ -236,6 +236,7 @@ impl Inference {
             group: number,
             segment: group.segment.number,
             rung,
+            root: group.root.clone(),
             manifest: Arc::clone(&self.manifest),
             sizes: Arc::clone(&self.sizes),
             front: group.segment.front().to_vec(),

@@ -73,6 +73,8 @@ pub struct Job {
     pub(super) group: usize,
     pub(super) segment: u64,
     pub(super) rung: Rung,
+    /// The group's root.
+    pub(super) root: String,
     pub(super) manifest: Arc<Manifest>,
     pub(super) sizes: Arc<[u64]>,
     /// From the front of the segment.

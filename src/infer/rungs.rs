@@ -58,6 +58,8 @@ const SEEDED: [&str; 12] = [
 ];
 /// Those of them that are tried in later epochs, too.
 const AGAIN: [&str; 3] = ["numpy-legacy", "numpy-generator", "python-shuffle"];
+/// Seeds of the dictionary's first step.
+const FIRST_SEEDS: usize = 10;
 /// How many.
 const LATER_EPOCHS: Epoch = 4;
 /// More hits than this are chance: the opens were too few.
@@ -66,7 +68,10 @@ const HITS_MAX: usize = 64;
 impl Search<'_> {
     pub(super) fn known(&mut self, map: &Map) {
         self.tried = self.tried.max(CHEAP_TRIED);
-        self.prove(map, &Self::spec(map, OrderKind::Sequential, 0), self.job.pass, "files come in the order of their names");
+        // A map of more than this part of the dataset is likelier by its size alone, and goes on where this part ends.
+        if map.root.len() >= self.job.root.len() {
+            self.prove(map, &Self::spec(map, OrderKind::Sequential, 0), self.job.pass, "files come in the order of their names");
+        }
         for clue in self.job.clues.iter().filter(|clue| clue.spec.root == map.root && clue.spec.files == map.rule) {
             self.follow(map, clue);
         }
@@ -306,10 +311,11 @@ impl Search<'_> {
     /// Fixed orders, and shuffles that settle their first place last: a whole order each.
     pub(super) fn others(&mut self, map: &Map) {
         let mut left = SHUFFLED_MAX / u64::from(map.len()).max(1);
+        let (seeds, later_epochs) = if self.job.deep { (USUAL_SEEDS.len(), LATER_EPOCHS) } else { (FIRST_SEEDS, 1) };
         let fixed = FIXED.iter().map(|text| (0, (*text).to_owned()));
-        let seeded = USUAL_SEEDS.into_iter().flat_map(|seed| SEEDED.iter().map(move |text| (0, format!("{text}:seed={seed}"))));
+        let seeded = USUAL_SEEDS.into_iter().take(seeds).flat_map(|seed| SEEDED.iter().map(move |text| (0, format!("{text}:seed={seed}"))));
         // Runs that were joined later; in the first epoch all ways to go on are one.
-        let later = (1..LATER_EPOCHS).flat_map(|epoch| {
+        let later = (1..later_epochs).flat_map(|epoch| {
             USUAL_SEEDS.into_iter().flat_map(move |seed| {
                 AGAIN.iter().flat_map(move |kind| {
                     ["permutation", "in-place", "reseeded"].map(|again| (epoch, format!("{kind}:again={again}:seed={seed}")))
