@@ -30,6 +30,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::bounds::Bounds;
 
@@ -64,7 +65,7 @@ struct Options {
     /// The order that the mount is told; a scene's own, for a look at the rig itself: `declared`
     #[arg(long, default_value = "auto")]
     order: String,
-    /// Repetitions of what is compared [default: walks 5, epochs 3]
+    /// Repetitions of what is compared [default: 5]
     #[arg(long)]
     reps: Option<usize>,
     /// Only configurations whose name contains this
@@ -88,12 +89,25 @@ impl Options {
 // One thread: nothing else runs here while children are watched.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(code) => code,
-        Err(error) => {
-            say(&format!("stopped: {error}"));
-            ExitCode::from(2)
-        }
+    // What is dropped ends its children and unmounts.
+    let ended = tokio::select! {
+        ended = run() => ended,
+        () = interrupted() => Err("interrupted".into()),
+    };
+    ended.unwrap_or_else(|error| {
+        say(&format!("stopped: {error}"));
+        ExitCode::from(2)
+    })
+}
+
+/// Returns at SIGINT or SIGTERM.
+async fn interrupted() {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
 }
 

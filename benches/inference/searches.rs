@@ -13,8 +13,8 @@ use crate::{Bounds, Failure, Options, say, show};
 
 /// From this open on the full search can know enough.
 const FULL_FROM: usize = 128;
-/// A full search takes 100 core-seconds with wide vectors, and the readers want a core.
-const FULL_LIMIT: Duration = Duration::from_secs(280);
+/// A full search takes 100 core-seconds with wide vectors; on two cores, beside the readers, a minute or so.
+const FULL_LIMIT: Duration = Duration::from_secs(200);
 /// From this open on the meeting in the middle can know enough: places k, k + 227 and k + 454, and some to check.
 const MIDDLE_FROM: usize = 700;
 /// Seconds from there to the lock, at most.
