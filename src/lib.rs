@@ -7,6 +7,8 @@ pub mod dataset;
 pub mod order;
 pub mod plan;
 
+pub mod infer;
+
 pub mod stats;
 pub mod store;
 

@@ -14,7 +14,7 @@ use crate::dataset::Manifest;
 use crate::dataset::samples::samples;
 use crate::fs::{self, FsConfig};
 use crate::fuse::{Feature, MountConfig, default_threads};
-use crate::prefetch::Order;
+use crate::prefetch::{Infer, Order};
 use crate::stats::{Stats, TierCounters};
 use crate::store::Store;
 use crate::store::listing::list_all;
@@ -25,6 +25,9 @@ use crate::types::{ByteSize, FileIndex, SampleRule};
 
 /// Keys between two progress lines of a listing: a few lines a second.
 const PROGRESS_KEYS: u64 = 50_000;
+
+/// Searches take a tenth of the cores at most (and one thread at least), at the lowest priority: the trainer's loaders need the rest.
+const SEARCH_SHARE_OF_CORES: usize = 10;
 
 /// No timeout of a request is shorter, whatever the read deadline: a slow answer is not a lost one.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -152,6 +155,12 @@ pub(super) fn orders(settings: &Settings, manifest: &Manifest) -> Result<Vec<Ord
     Ok(orders)
 }
 
+/// How orders are found out, if they are.
+pub(super) fn infer(settings: &Settings) -> Option<Infer> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    matches!(settings.orders, Orders::Auto).then(|| Infer { threads: (cores / SEARCH_SHARE_OF_CORES).max(1) })
+}
+
 /// The tiers, and word of when all that an earlier run left is known: the scan goes on in the background, reads do not wait for it.
 pub(super) async fn cache(
     settings: &Settings,
@@ -235,7 +244,8 @@ pub(super) fn summary(settings: &Settings, stats: &Stats, listening: Option<Sock
     }
     let order = match &settings.orders {
         Orders::Declared(specs) => specs.iter().map(|spec| format!("{} ({})", spec.id, spec.kind)).collect::<Vec<_>>().join(", "),
-        Orders::Auto | Orders::None => "none declared".to_owned(),
+        Orders::Auto => "to be found in the opens".to_owned(),
+        Orders::None => "none".to_owned(),
     };
     let more = if settings.tiers.is_empty() { "; --cache-dir adds a disk tier that survives restarts" } else { "" };
     // the port is news where 0 was asked for

@@ -119,7 +119,8 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
     let (cache, scanned) = assemble::cache(settings, tiers, &stats).await?;
 
     let (stopping, stop) = watch::channel(false);
-    let with_plan = !orders.is_empty();
+    let infer = assemble::infer(settings);
+    let with_plan = !orders.is_empty() || infer.is_some();
     let (door_events, landings) = mpsc::channel(DOOR_EVENTS_MAX);
     let (read_events, reads) = mpsc::channel(READ_EVENTS_MAX);
     let door_config = DoorConfig {
@@ -163,6 +164,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
             door,
             stats: Arc::clone(&stats),
             orders,
+            infer,
             scanned,
             memory_limit,
             object: Arc::new(move |file: FileIndex| objects.object(file)),

@@ -122,6 +122,29 @@ pub fn make_ids_distinct(specs: &mut [OrderSpec]) {
 }
 
 impl OrderSpec {
+    /// An order of this kind with nothing said of it.
+    #[must_use]
+    pub fn of(kind: OrderKind) -> Self {
+        Self {
+            id: kind.to_string(),
+            kind,
+            root: String::new(),
+            files: SampleRule::default(),
+            seed: 0,
+            source: RandomSource::Default { offset: RandomSource::OFFSET, stride: RandomSource::STRIDE },
+            world: 1,
+            ranks: vec![0],
+            drop_last: false,
+            drop_last_batch: false,
+            batch: None,
+            workers: None,
+            prefetch_factor: None,
+            start: 0,
+            epoch: 0,
+            epochs: None,
+        }
+    }
+
     /// The sampler for a dataset of `n` samples.
     ///
     /// # Errors

@@ -8,11 +8,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod adopt;
 mod choice;
+mod rate;
 mod search;
 
 pub(crate) use choice::Choice;
 use choice::Which;
+use rate::Rate;
 
 use super::belief::{Belief, ELSEWHERE, Verdict};
 use super::next_use::{NextUse, Round, epochs_needed};
@@ -59,36 +62,6 @@ pub(crate) struct Cursor {
     next_trial: Epoch,
     last_epoch: Epoch,
     rate: Rate,
-}
-
-/// Places a second, waits left out as well as opens alone can tell.
-#[derive(Debug, Default)]
-struct Rate {
-    places_per_second: f64,
-    since: Duration,
-    opens: u32,
-    waits: u32,
-}
-
-impl Rate {
-    /// Opens per measurement: two batches of the usual size.
-    const OPENS: u32 = 64;
-
-    fn open(&mut self, now: Duration, outcome: Outcome) {
-        self.opens += 1;
-        self.waits += u32::from(matches!(outcome, Outcome::Late | Outcome::Miss));
-        if self.opens == Self::OPENS {
-            let seconds = now.saturating_sub(self.since).as_secs_f64().max(1e-6);
-            let rate = f64::from(self.opens) / seconds;
-            // A span with waits only shows that the readers can do at least so much.
-            self.places_per_second = match (self.places_per_second, self.waits) {
-                (0.0, _) => rate,
-                (old, 0) => 0.8 * old + 0.2 * rate,
-                (old, _) => old.max(rate),
-            };
-            *self = Self { places_per_second: self.places_per_second, since: now, opens: 0, waits: 0 };
-        }
-    }
 }
 
 impl Cursor {
@@ -175,7 +148,7 @@ impl Cursor {
                 Some(self.config.first_epoch),
                 Some(self.config.first_epoch + 1).filter(|&e| self.last_round_epoch().is_none_or(|end| e < end)),
             ];
-        } else if self.candidates.len() < EPOCHS_MAX && self.asked.is_empty() {
+        } else if self.config.trust != Trust::Inferred && self.candidates.len() < EPOCHS_MAX && self.asked.is_empty() {
             wanted[0] = self.trial();
             if let Some(index) = wanted[0].and_then(|epoch| self.known.get(&epoch)) {
                 self.candidates.push(Pass::new(Arc::clone(index), 0, None));
@@ -271,7 +244,9 @@ impl Cursor {
         if self.next_use.end() == round {
             self.rekey |= self.next_use.push(&index.order.files);
         }
-        self.passes.push_back(Pass::new(index, round, Some(0)));
+        let mut pass = Pass::new(index, round, Some(0));
+        pass.learn_from(&self.passes[0]);
+        self.passes.push_back(pass);
     }
 
     /// Whether this process has been reading this order.
@@ -349,14 +324,21 @@ impl Cursor {
                 self.lose("readers open files that are not in this node's stream: check world size, ranks and root", true);
             }
             Some(_) => self.lose("readers leave out places of the stream: check world size and ranks", true),
-            None if self.belief.is_lost() => {
-                self.lose("opens are not where the order has them: check seed, epoch, root and world size", false)
-            }
+            None if self.belief.is_lost() => self.lose(self.why_lost(), false),
             None => {
                 self.oppose();
                 self.decide_rival();
                 self.advance();
             }
+        }
+    }
+
+    fn why_lost(&self) -> &'static str {
+        let over = self.passes.front().is_some_and(|pass| u64::from(pass.opened_count()) * 10 >= u64::from(pass.len()) * 9);
+        match self.config.trust {
+            Trust::Inferred if over && self.passes.len() < 2 => "the epoch is over, and the order of the next is not known",
+            Trust::Inferred => "opens are not where the order has them",
+            Trust::Declared | Trust::Guess => "opens are not where the order has them: check seed, epoch, root and world size",
         }
     }
 

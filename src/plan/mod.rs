@@ -15,13 +15,13 @@ use std::time::Duration;
 use crate::order::EpochOrder;
 use crate::types::{Epoch, ErrorKind, FileIndex, Outcome};
 
-mod belief;
+pub(crate) mod belief;
 mod bounds;
 mod cursor;
 mod key;
 mod lookahead;
 mod next_use;
-mod pass;
+pub(crate) mod pass;
 mod planner;
 mod residency;
 pub mod simulate;
@@ -114,6 +114,18 @@ pub enum Trust {
     Declared,
     /// A guess: nothing is fetched on its word before opens confirm it, at whatever place.
     Guess,
+    /// Proved by opens that are played back to it ([`Planner::adopt`]). When it is lost, whoever inferred it looks for the next: it tries no
+    /// other epochs by itself.
+    Inferred,
+}
+
+/// An open that was seen before its order was known, to be played back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub now: Duration,
+    pub file: FileIndex,
+    pub process: u32,
+    pub outcome: Outcome,
 }
 
 /// What a DataLoader opens at once on this node.

@@ -141,6 +141,8 @@ pub(crate) struct Sight {
 
 /// Opens that `front` looks back over: eight of each of 32 workers.
 const RECENT: u64 = 256;
+/// Share of the probability, once a process has gone over other workers' batches, given to a jump of the same length: that is what the others do.
+const SAME_JUMP: f64 = 0.1;
 /// Steps searched backwards for the end of a run of opened places.
 const RUN_SEARCH: u32 = 8;
 /// Processes remembered; more than ranks × workers of any node, a bound for thread pools that never reuse an id.
@@ -184,6 +186,8 @@ pub(crate) struct Pass {
     /// Maximal runs of opened places along each rank's stream.
     runs: u32,
     last: HashMap<u32, u32>,
+    /// The last jump forward that was longer than a step, in places; 0: none yet.
+    jump: u32,
     /// Where reading begins, if known.
     start: Option<u32>,
     /// One past the furthest place opened where it was expected.
@@ -214,6 +218,7 @@ impl Pass {
             opened_count: 0,
             runs: 0,
             last: HashMap::new(),
+            jump: 0,
             start,
             high: begin,
             opens: 0,
@@ -303,8 +308,8 @@ impl Pass {
         });
         let by_process = match (last, from_front) {
             // Mostly it goes on from its last place; but that may be a coincidence of another epoch, or a pool's next task.
-            (Some(last), Some(front)) => 0.7 * self.step(last, place) + 0.3 * front,
-            (Some(last), None) => self.step(last, place),
+            (Some(last), Some(front)) => 0.7 * self.step_or_jump(last, place) + 0.3 * front,
+            (Some(last), None) => self.step_or_jump(last, place),
             (None, Some(front)) => front,
             (None, None) => 1.0, // any offset is as likely as any other
         };
@@ -315,6 +320,20 @@ impl Pass {
             None => 0.5 * by_process,
         };
         Sight { place: Some(place), fresh, ratio }
+    }
+
+    fn step_or_jump(&self, from: u32, to: u32) -> f64 {
+        let step = self.step(from, to);
+        match self.jump {
+            0 => step,
+            jump if to.checked_sub(from) == Some(jump) => (1.0 - SAME_JUMP) * step + SAME_JUMP * f64::from(self.len()),
+            _ => (1.0 - SAME_JUMP) * step,
+        }
+    }
+
+    /// Takes over what is known of the loader from the pass before.
+    pub(crate) const fn learn_from(&mut self, before: &Self) {
+        self.jump = before.jump;
     }
 
     /// Ratio of going from one place to another: along the rank's own stream in its steps, or across ranks in places.
@@ -350,9 +369,12 @@ impl Pass {
     /// An open that belongs here.
     pub(crate) fn mark(&mut self, place: u32, process: u32, expected: bool) {
         let began = process != 0 && !self.last.contains_key(&process);
+        let stride = self.index.order.stride.max(1);
+        if let Some(&before) = self.last.get(&process).filter(|&&before| place > before && place - before > stride) {
+            self.jump = place - before;
+        }
         self.follow(process, place);
         self.opens += 1;
-        let stride = self.index.order.stride.max(1);
         let before = place.checked_sub(stride);
         let before_opened = before.is_none_or(|before| self.is_opened(before));
         if !self.is_opened(place) {

@@ -1,5 +1,6 @@
 //! [`Planner`]: hands events to the orders' cursors and to the books, and fetches what is due earliest.
 
+mod adopt;
 mod shed;
 
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub struct Planner {
     sweep_suspects: bool,
     accesses: EpochCount,
     unassigned: EpochCount,
+    /// The order that the last open was where it was expected in.
+    claimed: Option<OrderIndex>,
     passed: Vec<FileIndex>,
     /// Latest round any order was in.
     last_round: Round,
@@ -86,6 +89,7 @@ impl Planner {
             sweep_suspects: false,
             accesses: EpochCount::default(),
             unassigned: EpochCount::default(),
+            claimed: None,
             passed: Vec::new(),
             last_round: 0,
         };
@@ -192,6 +196,7 @@ impl Planner {
         self.settle(file);
         let round = self.round();
         let claimed = owner.is_some_and(|(_, choice)| choice.ratio() >= 1.0);
+        self.claimed = owner.filter(|(_, choice)| choice.ratio() >= 1.0 && choice.is_access()).map(|(order, _)| order);
         for order in &mut self.orders {
             if order.is_locked() {
                 order.judge();

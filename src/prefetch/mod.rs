@@ -13,13 +13,15 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::cache::hash_of;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
+use crate::infer::{Engine, Followed, Inference, JobResult};
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
-use crate::plan::{Action, EpochFiles, Event, OrderIndex, Planner};
+use crate::plan::{Action, EpochFiles, Event, OrderIndex, OrderState, Planner};
 use crate::stats::Stats;
 use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent};
 
 mod report;
+mod searching;
 pub mod starved;
 
 use starved::Starvation;
@@ -43,12 +45,21 @@ pub struct Order {
     pub samples: Arc<[FileIndex]>,
 }
 
+/// What inference may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Infer {
+    /// Threads of a search, ≥ 1; they run at the lowest priority.
+    pub threads: usize,
+}
+
 /// What the task works with.
 pub struct Parts {
     pub manifest: Arc<Manifest>,
     pub door: Arc<Door>,
     pub stats: Arc<Stats>,
     pub orders: Vec<Order>,
+    /// How orders are found out, where none is declared.
+    pub infer: Option<Infer>,
     /// Resolves when all that an earlier run left in the cache is known.
     pub scanned: oneshot::Receiver<()>,
     /// What the memory tier, the first one, may hold now; the sender is gone where there is none.
@@ -69,7 +80,12 @@ type Computed = (OrderIndex, Epoch, Arc<EpochFiles>);
 
 struct Task {
     parts: Parts,
-    planner: Planner,
+    engine: Engine,
+    /// An order is, or was, followed: what the cache has is planned. Before, the mount is a plain cached one.
+    planned: bool,
+    /// All that an earlier run left in the cache is known.
+    scanned: bool,
+    searching: searching::Searching,
     began: Instant,
     actions: Vec<Action>,
     /// File of each version asked for and not yet answered.
@@ -87,7 +103,8 @@ pub async fn run(
     mut stop: watch::Receiver<bool>,
 ) {
     let (computed, mut orders) = mpsc::channel(COMPUTED_MAX);
-    let mut task = Task::new(parts, computed);
+    let (searched, mut results) = mpsc::channel(searching::SEARCHES_MAX);
+    let mut task = Task::new(parts, computed, searched);
     let mut scanning = true;
     task.tick();
     task.act();
@@ -111,38 +128,50 @@ pub async fn run(
             }
             _ = &mut task.parts.scanned, if scanning => {
                 scanning = false;
-                task.found();
+                task.scanned = true;
+                if task.planned { task.found(); }
             }
             Ok(()) = task.parts.memory_limit.changed() => {
                 let bytes = *task.parts.memory_limit.borrow_and_update();
                 task.handle(Event::Capacity { tier: 0, bytes });
             }
             Some((order, epoch, files)) = orders.recv() => task.handle(Event::Order { order, epoch, files }),
+            Some((result, seconds)) = results.recv() => task.searched(result, seconds),
             _ = tick.tick() => task.tick(),
         }
         task.act();
+        task.search();
     }
+    task.searching.stop();
     task.publish();
 }
 
 impl Task {
-    fn new(parts: Parts, computed: mpsc::Sender<Computed>) -> Self {
+    fn new(parts: Parts, computed: mpsc::Sender<Computed>, searched: mpsc::Sender<(JobResult, f64)>) -> Self {
         let sizes: Arc<[u64]> = (0..parts.manifest.len()).map(|i| parts.manifest.object(FileIndex(narrow(i))).size).collect();
         let tiers = parts.stats.tiers.iter().map(|tier| tier.capacity_bytes.get()).collect();
-        let mut planner = Planner::new(report::planner_config(tiers), sizes);
+        let planner = Planner::new(report::planner_config(tiers), Arc::clone(&sizes));
+        let inference = parts.infer.map(|_| Inference::new(Arc::clone(&parts.manifest), sizes));
+        let mut engine = Engine::new(planner, inference);
         for order in &parts.orders {
-            planner.add_order(report::order_config(&order.spec));
+            engine.declare(
+                report::order_config(&order.spec),
+                Followed::declared(order.spec.clone(), Arc::clone(&order.sampler), Arc::clone(&order.samples)),
+            );
         }
-        let report = report::Reporter::new(parts.orders.iter().map(|order| order.spec.clone()).collect());
+        let threads = parts.infer.map_or(1, |infer| infer.threads);
         Self {
+            planned: parts.infer.is_none(),
+            scanned: false,
+            searching: searching::Searching::new(threads, searched),
             parts,
-            planner,
+            engine,
             began: Instant::now(),
             actions: Vec::new(),
             asked: HashMap::new(),
             starvation: Starvation::default(),
             computed,
-            report,
+            report: report::Reporter::default(),
         }
     }
 
@@ -151,7 +180,7 @@ impl Task {
     }
 
     fn handle(&mut self, event: Event) {
-        self.planner.handle(self.now(), event, &mut self.actions);
+        self.engine.handle(self.now(), event, &mut self.actions);
     }
 
     /// Tells the planner what an earlier run left here. It has begun without: what it asked for meanwhile came from there too.
@@ -185,6 +214,9 @@ impl Task {
     fn landed(&mut self, event: DoorEvent) {
         match event {
             DoorEvent::Fetched { id, tier, ahead } => {
+                if !self.planned {
+                    return; // a plain cached mount: the cache decides
+                }
                 let Some(file) = self.asked.remove(&id).or_else(|| self.file_of(&id)) else { return };
                 self.parts.door.cache().set_planned(&id, true);
                 self.handle(Event::Fetched { file, tier, ahead });
@@ -243,7 +275,7 @@ impl Task {
     }
 
     fn compute(&self, order: OrderIndex, epoch: Epoch) {
-        let Some(known) = self.parts.orders.get(order) else { return };
+        let Some(known) = self.engine.followed().get(order) else { return };
         let (sampler, samples) = (Arc::clone(&known.sampler), Arc::clone(&known.samples));
         let computed = self.computed.clone();
         tokio::task::spawn_blocking(move || {
@@ -253,12 +285,37 @@ impl Task {
         });
     }
 
+    /// Starts the searches that are due.
+    fn search(&mut self) {
+        while self.searching.may_start()
+            && let Some(job) = self.engine.next_job()
+        {
+            self.searching.start(job);
+        }
+    }
+
+    /// A search has ended.
+    fn searched(&mut self, result: JobResult, seconds: f64) {
+        self.searching.ended();
+        let now = self.now();
+        if !self.engine.finished(now, result, seconds, &mut self.actions) {
+            return;
+        }
+        let followed = (0..self.engine.followed().len()).any(|order| self.engine.planner().order(order).state == OrderState::Locked);
+        if followed && !self.planned {
+            self.planned = true;
+            if self.scanned {
+                self.found();
+            }
+        }
+    }
+
     fn publish(&mut self) {
         let now = self.now();
         let starved = self.starvation.at(now);
         self.parts.stats.reads.starved_micros.set(u64::try_from(starved.as_micros()).unwrap_or(u64::MAX));
         let manifest = &self.parts.manifest;
-        self.report.publish(&self.planner, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
+        self.report.publish(&self.engine, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
     }
 }
 
@@ -280,7 +337,7 @@ pub fn predicted(stats: &Stats) -> String {
         }
     }
     if orders.is_empty() {
-        text.push_str("# no order is declared: see --order\n");
+        text.push_str("# no order is known: none is declared (--order), and none was found in the opens yet\n");
     }
     text
 }

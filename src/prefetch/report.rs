@@ -4,8 +4,9 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::cache::charge_of;
+use crate::infer::Engine;
 use crate::order::spec::{OrderKind, OrderSpec};
-use crate::plan::{EpochCount, LoaderHint, OrderConfig, Planner, PlannerConfig, Trust};
+use crate::plan::{EpochCount, LoaderHint, OrderConfig, PlannerConfig, Trust};
 use crate::stats::{EpochStatus, OrderStatus, Outcomes, Stats};
 
 /// Names of files that `.belady/order` shows: a look at what is next, not the epoch.
@@ -28,9 +29,8 @@ pub(super) fn order_config(spec: &OrderSpec) -> OrderConfig {
 }
 
 /// Writes the planner's view into the stats. Remembers only the starved time each epoch began with.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Reporter {
-    specs: Vec<OrderSpec>,
     /// Per order: (epoch, starved time when it was first seen, starved time so far in it).
     starved: Vec<Vec<(u64, Duration, Duration)>>,
     /// Last reason told in the log, per order.
@@ -38,24 +38,13 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn new(specs: Vec<OrderSpec>) -> Self {
-        let (starved, told) = (vec![Vec::new(); specs.len()], vec![String::new(); specs.len()]);
-        Self { specs, starved, told }
-    }
-
-    pub(super) fn publish(
-        &mut self,
-        planner: &Planner,
-        starved: Duration,
-        path: &dyn Fn(crate::types::FileIndex) -> String,
-        stats: &Stats,
-    ) {
-        let mut orders = Vec::with_capacity(self.specs.len());
-        for index in 0..self.specs.len() {
-            orders.push(self.order(planner, index, starved, path));
-        }
+    pub(super) fn publish(&mut self, engine: &Engine, starved: Duration, path: &dyn Fn(crate::types::FileIndex) -> String, stats: &Stats) {
+        let count = engine.followed().len();
+        self.starved.resize(count, Vec::new());
+        self.told.resize(count, String::new());
+        let orders = (0..count).map(|index| self.order(engine, index, starved, path)).collect();
         *stats.orders.lock().unwrap_or_else(PoisonError::into_inner) = orders;
-        let view = planner.view();
+        let view = engine.planner().view();
         set(&stats.reads.accesses, &view.accesses);
         stats.prefetch.wasted.set(view.wasted.files);
         stats.prefetch.wasted_bytes.set(view.wasted.bytes);
@@ -63,17 +52,13 @@ impl Reporter {
         stats.prefetch.window_wanted_bytes.set(view.window_wanted_bytes);
     }
 
-    fn order(
-        &mut self,
-        planner: &Planner,
-        index: usize,
-        starved: Duration,
-        path: &dyn Fn(crate::types::FileIndex) -> String,
-    ) -> OrderStatus {
-        let (spec, view) = (&self.specs[index], planner.order(index));
-        if self.told[index] != view.note {
-            view.note.clone_into(&mut self.told[index]);
-            tracing::info!(order = %spec.id, state = view.state.as_str(), epoch = view.epoch, "{}", view.note);
+    fn order(&mut self, engine: &Engine, index: usize, starved: Duration, path: &dyn Fn(crate::types::FileIndex) -> String) -> OrderStatus {
+        let (followed, planner) = (&engine.followed()[index], engine.planner());
+        let (spec, view) = (&followed.spec, planner.order(index));
+        let note = followed.note(view.note);
+        if self.told[index] != note {
+            note.clone_into(&mut self.told[index]);
+            tracing::info!(order = %spec, state = view.state.as_str(), epoch = view.epoch, search_seconds = followed.search_seconds, "{note}");
         }
         let marks = &mut self.starved[index];
         match marks.last_mut() {
@@ -85,7 +70,13 @@ impl Reporter {
             id: spec.id.clone(),
             job: String::new(),
             root: spec.root.clone(),
-            source: if spec.kind == OrderKind::List { "given" } else { "declared" },
+            source: match spec.kind {
+                _ if followed.inferred => "inferred",
+                OrderKind::List => "given",
+                _ => "declared",
+            },
+            hypothesis: spec.to_string(),
+            search_seconds: followed.search_seconds,
             state: view.state.as_str(),
             kind: spec.kind.to_string(),
             seed: spec.seed,
@@ -97,7 +88,7 @@ impl Reporter {
             confidence: view.confidence,
             observed: view.observed,
             predicted: view.predicted,
-            note: view.note.to_owned(),
+            note,
             epochs: planner.epochs(index).map(|epoch| status(epoch, starved_in(epoch.epoch))).collect(),
             upcoming: planner.upcoming(index, UPCOMING).into_iter().map(|(_, file)| path(file)).collect(),
         }

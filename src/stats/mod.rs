@@ -180,6 +180,10 @@ pub struct OrderStatus {
     pub predicted: u64,
     /// Why it was dropped or changed last; empty if never.
     pub note: String,
+    /// The order as `--order` takes it.
+    pub hypothesis: String,
+    /// Seconds that searches took until it was found; 0: it was declared.
+    pub search_seconds: f64,
     pub epochs: Vec<EpochStatus>,
     /// Paths of the files that will be read next.
     pub upcoming: Vec<String>,

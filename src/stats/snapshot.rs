@@ -93,6 +93,10 @@ pub struct Order {
     pub observed: u64,
     pub predicted: u64,
     pub note: String,
+    #[serde(default)]
+    pub hypothesis: String,
+    #[serde(default)]
+    pub search_seconds: f64,
     pub epochs: Vec<EpochOfOrder>,
 }
 
@@ -325,6 +329,8 @@ fn order(order: &OrderStatus) -> Order {
         observed: order.observed,
         predicted: order.predicted,
         note: order.note.clone(),
+        hypothesis: order.hypothesis.clone(),
+        search_seconds: order.search_seconds,
         epochs: order.epochs.iter().map(epoch).collect(),
     }
 }

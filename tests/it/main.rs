@@ -9,6 +9,7 @@ mod configs;
 mod demo;
 mod front;
 mod golden;
+mod infer;
 mod layering;
 mod mount;
 mod pressure;

@@ -47,7 +47,7 @@ impl OrderKind {
         matches!(self, Self::TorchDistributed | Self::TorchRandom | Self::TorchRandperm)
     }
 
-    pub(super) const fn has_world(self) -> bool {
+    pub(crate) const fn has_world(self) -> bool {
         matches!(self, Self::TorchDistributed | Self::Sequential | Self::List)
     }
 

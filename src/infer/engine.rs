@@ -1,0 +1,126 @@
+//! Planner and inference as one state machine: what the daemon's task runs, and `belady order verify` offline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::inference::Inference;
+use super::job::{Job, JobResult};
+use crate::order::SharedSampler;
+use crate::order::spec::OrderSpec;
+use crate::plan::{Action, Event, OrderConfig, OrderIndex, OrderState, Planner, Seen, Trust};
+use crate::types::FileIndex;
+
+/// How an order came to be followed.
+#[derive(Clone, Debug)]
+pub struct Followed {
+    pub spec: OrderSpec,
+    pub sampler: SharedSampler,
+    pub samples: Arc<[FileIndex]>,
+    /// Found in the opens; otherwise the user's word.
+    pub inferred: bool,
+    /// How it was found.
+    pub why: String,
+    /// Seconds of search until it was found.
+    pub search_seconds: f64,
+}
+
+impl Followed {
+    /// On the user's word.
+    #[must_use]
+    pub const fn declared(spec: OrderSpec, sampler: SharedSampler, samples: Arc<[FileIndex]>) -> Self {
+        Self { spec, sampler, samples, inferred: false, why: String::new(), search_seconds: 0.0 }
+    }
+
+    /// What is to be told of the order: how it was found, and what became of it.
+    #[must_use]
+    pub fn note(&self, of_planner: &str) -> String {
+        match (self.why.is_empty(), of_planner.is_empty()) {
+            (true, _) => of_planner.to_owned(),
+            (false, true) => self.why.clone(),
+            (false, false) => format!("{of_planner} ({})", self.why),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Engine {
+    planner: Planner,
+    inference: Option<Inference>,
+    followed: Vec<Followed>,
+    search_seconds: f64,
+}
+
+impl Engine {
+    /// `inference`: none when orders are declared, or nothing is to be found out.
+    #[must_use]
+    pub const fn new(planner: Planner, inference: Option<Inference>) -> Self {
+        Self { planner, inference, followed: Vec::new(), search_seconds: 0.0 }
+    }
+
+    /// Adds a declared order.
+    pub fn declare(&mut self, config: OrderConfig, followed: Followed) -> OrderIndex {
+        self.followed.push(followed);
+        self.planner.add_order(config)
+    }
+
+    #[must_use]
+    pub const fn planner(&self) -> &Planner {
+        &self.planner
+    }
+
+    #[must_use]
+    pub fn followed(&self) -> &[Followed] {
+        &self.followed
+    }
+
+    /// As [`Planner::handle`]; opens are looked at by the inference, too.
+    pub fn handle(&mut self, now: Duration, event: Event, out: &mut Vec<Action>) {
+        let opened = match (&self.inference, &event) {
+            (Some(_), &Event::Opened { file, process, outcome }) => Some(Seen { now, file, process, outcome }),
+            _ => None,
+        };
+        self.planner.handle(now, event, out);
+        if let (Some(seen), Some(inference)) = (opened, &mut self.inference) {
+            inference.opened(seen, 0, self.planner.claimed());
+        }
+    }
+
+    /// A search to run elsewhere.
+    pub fn next_job(&mut self) -> Option<Job> {
+        self.inference.as_mut()?.next_job()
+    }
+
+    /// What it found, and how long it took. True if an order is followed on its word now.
+    pub fn finished(&mut self, now: Duration, result: JobResult, seconds: f64, out: &mut Vec<Action>) -> bool {
+        let _ = now;
+        self.search_seconds += seconds;
+        let Some(inference) = &mut self.inference else { return false };
+        let Some(proposal) = inference.finished(result) else { return false };
+        let found = proposal.found;
+        let config = OrderConfig { first_epoch: found.epoch, start_place: 0, epochs: found.epochs, trust: Trust::Inferred, loader: None };
+        let files = u32::try_from(found.files.files.len()).unwrap_or(u32::MAX);
+        let followed = Followed {
+            spec: found.spec,
+            sampler: found.sampler,
+            samples: found.samples,
+            inferred: true,
+            why: found.why,
+            search_seconds: self.search_seconds,
+        };
+        let order = match proposal.order.filter(|&order| order < self.followed.len()) {
+            Some(order) => {
+                self.followed[order] = followed;
+                order
+            }
+            None => {
+                self.followed.push(followed);
+                self.followed.len() - 1
+            }
+        };
+        self.planner.adopt(Some(order), config, (found.epoch, found.files), &proposal.trail, out);
+        let locked = self.planner.order(order).state == OrderState::Locked;
+        inference.adopted(proposal.group, order, files, locked);
+        true
+    }
+}

@@ -1,0 +1,193 @@
+//! One pass of a group's readers, as far as it is remembered: its front and its last opens. Where it begins is found here, too.
+//!
+//! Bounded: [`FRONT`] and [`LAST`] opens, one bit a file, and four bytes a file for the order as it was read (what a later epoch is compared
+//! with). Not here: what is made of it.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::plan::Seen;
+use crate::types::FileIndex;
+
+/// Opens of the front that are remembered. Every search but the linear one (20,000 opens, field notes «orders» §5e) is content with 1,024.
+pub(super) const FRONT: usize = 2_048;
+/// Last opens that are remembered: with them a hypothesis finds its place in mid-epoch.
+pub(super) const LAST: usize = 2_048;
+/// Processes of a segment that are told apart: as many as any node's workers. Later ones count as one.
+const PROCESSES_MAX: usize = 4_096;
+/// Opens looked back over for a new beginning.
+const LOOK_BACK: usize = 32;
+/// Repeated files among them that make one: a file opened twice by chance is one.
+const REPEATS: usize = 6;
+/// Opens of only new processes that make one, when the others have read [`SETTLED`] opens or files come again.
+const ONLY_NEW: usize = 16;
+/// More than a loader reads ahead while one of its workers is still starting (256 a batch, 2 batches, 2 workers).
+const SETTLED: u32 = 1_024;
+/// Opens not predicted among the last [`LOOK_BACK`] that end what was predicted.
+const UNCLAIMED: usize = 8;
+/// Longest order recorded, in files: 64 MiB.
+const RECORDED_MAX: usize = 16 << 20;
+
+/// An open with what is known of it.
+#[derive(Clone, Copy, Debug)]
+struct Noted {
+    seen: Seen,
+    /// It was where a followed order had it.
+    claimed: bool,
+    /// The file was opened before in this segment.
+    repeat: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// Numbers grow; results of searches name theirs.
+    pub(super) number: u64,
+    front: Vec<Seen>,
+    last: VecDeque<Noted>,
+    /// Opens, and distinct files among them.
+    pub(super) count: u32,
+    pub(super) distinct: u32,
+    /// Opens when the last new process came.
+    pub(super) newest_at: u32,
+    pub(super) began: Duration,
+    processes: HashMap<u32, u32>,
+    opened: Vec<u64>,
+    /// Files in the sequence of their first open.
+    pub(super) order: Vec<FileIndex>,
+    /// Files that can be in it; 0: not known.
+    pub(super) expected: u32,
+}
+
+impl Segment {
+    pub(super) fn new(number: u64, files: usize) -> Self {
+        Self {
+            number,
+            front: Vec::new(),
+            last: VecDeque::new(),
+            count: 0,
+            distinct: 0,
+            newest_at: 0,
+            began: Duration::ZERO,
+            processes: HashMap::new(),
+            opened: vec![0; files.div_ceil(64)],
+            order: Vec::new(),
+            expected: 0,
+        }
+    }
+
+    /// Notes an open. `Some`: another pass has begun, and these are its opens, this one included.
+    pub(super) fn open(&mut self, seen: Seen, claimed: bool) -> Option<Vec<(Seen, bool)>> {
+        let repeat = self.is_opened(seen.file);
+        if self.expected > 0 && self.distinct >= self.expected && repeat && !claimed {
+            return Some(vec![(seen, claimed)]);
+        }
+        // The same process opens a file twice in a row (a header first): nothing begins.
+        let again = repeat && self.last.iter().rev().take(4).any(|noted| noted.seen.file == seen.file);
+        let noted = Noted { seen, claimed, repeat: repeat && !again };
+        let new = !self.processes.contains_key(&seen.process) && self.processes.len() < PROCESSES_MAX;
+        if new {
+            self.newest_at = self.count;
+        }
+        let first = self.count;
+        self.processes.entry(seen.process).or_insert(first);
+        if self.last.len() == LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back(noted);
+        self.count += 1;
+        if self.count == 1 {
+            self.began = seen.now;
+        }
+        if self.front.len() < FRONT {
+            self.front.push(seen);
+        }
+        if !repeat {
+            self.opened[seen.file.at() / 64] |= 1 << (seen.file.0 % 64);
+            self.distinct += 1;
+            if self.order.len() < RECORDED_MAX {
+                self.order.push(seen.file);
+            }
+        }
+        self.begins()
+    }
+
+    fn is_opened(&self, file: FileIndex) -> bool {
+        self.opened[file.at() / 64] >> (file.0 % 64) & 1 == 1
+    }
+
+    /// Whether the last opens are another pass.
+    fn begins(&mut self) -> Option<Vec<(Seen, bool)>> {
+        let recent = || self.last.iter().rev().take(LOOK_BACK);
+        let count = |is: &dyn Fn(&Noted) -> bool| recent().filter(|noted| is(noted)).count();
+        if self.count as usize <= LOOK_BACK * 2 {
+            return None;
+        }
+        if count(&|noted| noted.repeat && !noted.claimed) >= REPEATS {
+            return Some(self.split(|noted| noted.repeat && !noted.claimed));
+        }
+        let claimed_before = self.last.iter().rev().skip(UNCLAIMED).take(LOOK_BACK * 2).filter(|noted| noted.claimed).count() > LOOK_BACK;
+        if claimed_before && self.last.iter().rev().take(UNCLAIMED + 2).filter(|noted| !noted.claimed).count() >= UNCLAIMED {
+            return Some(self.split(|noted| !noted.claimed));
+        }
+        let oldest = self.count - u32::try_from(ONLY_NEW).unwrap_or(0);
+        let only_new =
+            self.last.iter().rev().take(ONLY_NEW).all(|noted| self.processes.get(&noted.seen.process).is_some_and(|&at| at >= oldest));
+        if only_new && (oldest > SETTLED || count(&|noted| noted.repeat) > 0) {
+            let start = self.last.len() - ONLY_NEW;
+            return Some(self.last.iter().skip(start).map(|noted| (noted.seen, noted.claimed)).collect());
+        }
+        None
+    }
+
+    /// The opens from the first one of the other pass on: the earliest in the look-back after which hardly any is of the old one.
+    fn split(&self, other: impl Fn(&Noted) -> bool) -> Vec<(Seen, bool)> {
+        let recent: Vec<&Noted> = self.last.iter().rev().take(LOOK_BACK * 2).collect();
+        // going back: the longest stretch in which others prevail
+        let (mut best, mut score, mut most) = (0, 0i32, 0i32);
+        for (back, noted) in recent.iter().enumerate() {
+            score += if other(noted) { 1 } else { -2 };
+            if score > most {
+                (best, most) = (back, score);
+            }
+        }
+        // What a new process opened first is of the new pass, and so are the opens between.
+        recent[..=best].iter().rev().map(|noted| (noted.seen, noted.claimed)).collect()
+    }
+
+    /// The remembered opens that lead to where the readers are: from the front on, or only the last ones, if some between are forgotten.
+    pub(super) fn trail(&self) -> Vec<Seen> {
+        let between = (self.count as usize).saturating_sub(self.front.len());
+        if between == 0 {
+            return self.front.clone();
+        }
+        let last = self.last.iter().map(|noted| noted.seen);
+        if between <= self.last.len() {
+            self.front.iter().copied().chain(last.skip(self.last.len() - between)).collect()
+        } else {
+            last.collect()
+        }
+    }
+
+    pub(super) fn front(&self) -> &[Seen] {
+        &self.front
+    }
+
+    /// A followed order explains what was opened so far.
+    pub(super) fn explain(&mut self) {
+        self.last.iter_mut().for_each(|noted| noted.claimed = true);
+    }
+
+    /// Of the last opens, at most 16: those that no followed order had.
+    pub(super) fn is_unexplained(&self) -> bool {
+        let recent = self.last.len().min(16);
+        let unclaimed = self.last.iter().rev().take(recent).filter(|noted| !noted.claimed).count();
+        unclaimed * 4 > recent
+    }
+
+    /// Opens a second in this segment.
+    pub(super) fn rate(&self) -> f64 {
+        let seconds = self.last.back().map_or(0.0, |noted| noted.seen.now.saturating_sub(self.began).as_secs_f64());
+        if seconds > 0.0 { f64::from(self.count) / seconds } else { f64::INFINITY }
+    }
+}
