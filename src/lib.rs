@@ -10,6 +10,8 @@ pub mod plan;
 pub mod infer;
 
 pub mod stats;
+
+pub mod observe;
 pub mod store;
 
 pub mod cache;

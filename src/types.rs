@@ -3,9 +3,12 @@
 //! Nothing here does I/O, and this module uses no other one.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+
+pub mod rule;
+
+pub use rule::SampleRule;
 
 /// One version of one object: what a read must return bytes of, and nothing else.
 ///
@@ -128,48 +131,6 @@ impl FromStr for ByteSize {
     }
 }
 
-/// Which files below a root are the samples, and in which sequence the dataset numbers them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum SampleRule {
-    /// torchvision's `ImageFolder`: class directories, images only.
-    #[default]
-    ImageFolder,
-    /// Every file, in byte order of the full path: `sorted(glob(...))`.
-    Sorted,
-    /// The lines of a local text file, one path each.
-    List(PathBuf),
-}
-
-impl fmt::Display for SampleRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ImageFolder => f.write_str("imagefolder"),
-            Self::Sorted => f.write_str("sorted"),
-            Self::List(path) => write!(f, "list:{}", path.display()),
-        }
-    }
-}
-
-/// Why a text is not a rule.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no sample rule: write imagefolder, sorted or list:FILE")]
-pub struct SampleRuleError {
-    text: String,
-}
-
-impl FromStr for SampleRule {
-    type Err = SampleRuleError;
-
-    fn from_str(text: &str) -> Result<Self, SampleRuleError> {
-        match text.split_once(':') {
-            Some(("list", path)) if !path.is_empty() => Ok(Self::List(PathBuf::from(path))),
-            None if text == "imagefolder" => Ok(Self::ImageFolder),
-            None if text == "sorted" => Ok(Self::Sorted),
-            _ => Err(SampleRuleError { text: text.to_owned() }),
-        }
-    }
-}
-
 /// How an access found its bytes. Exactly one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
@@ -262,16 +223,6 @@ mod tests {
         }
         for text in ["", "x", "-1", "1XB", "1.2.3GB", "99999999999TiB", "GiB"] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn sample_rules_print_so_that_they_parse() {
-        for text in ["imagefolder", "sorted", "list:/a/b:c.txt", "list:b"] {
-            assert_eq!(text.parse::<SampleRule>().unwrap().to_string(), text);
-        }
-        for text in ["", "list", "list:", "ImageFolder", "sorted:x"] {
-            assert!(text.parse::<SampleRule>().is_err(), "{text}");
         }
     }
 

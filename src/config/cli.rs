@@ -102,6 +102,15 @@ pub struct MountOptions {
     /// Refuse to mount when the listing is not this one (manifest_id of another node's stats)
     #[arg(long, value_name = "ID", help_heading = "Order")]
     pub expect_manifest: Option<String>,
+    /// Look at readers' rank, world size and BELADY_ORDER in their environment, and at nothing else of it [default: on]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Order")]
+    pub peek: Option<String>,
+    /// Do not look at the environment of readers
+    #[arg(long, conflicts_with = "peek", help_heading = "Order")]
+    pub no_peek: bool,
+    /// Append every open to this file: seconds, thread and path
+    #[arg(long, value_name = "FILE", help_heading = "Order")]
+    pub record_opens: Option<String>,
 
     /// What to do when an object changes in the store: serve-new or fail [default: serve-new]
     #[arg(long, value_name = "WHAT", help_heading = "Reading")]
@@ -162,6 +171,7 @@ impl MountOptions {
     #[must_use]
     pub fn layer(&self) -> Layer {
         let no_allow_other = self.no_allow_other.then(|| "false".to_owned());
+        let no_peek = self.no_peek.then(|| "false".to_owned());
         let single = [
             ("endpoint_url", &self.endpoint_url),
             ("region", &self.region),
@@ -176,6 +186,8 @@ impl MountOptions {
             ("cache_dir", &self.cache_dir),
             ("disk", &self.disk),
             ("expect_manifest", &self.expect_manifest),
+            ("peek", if self.no_peek { &no_peek } else { &self.peek }),
+            ("record_opens", &self.record_opens),
             ("on_change", &self.on_change),
             ("verify", &self.verify),
             ("read_deadline", &self.read_deadline),
@@ -299,6 +311,7 @@ mod tests {
             assert_eq!(mount(&[&flag]).options.layer()[key.name], ["true"], "{flag}");
         }
         assert_eq!(mount(&["--no-allow-other"]).options.layer()["allow_other"], ["false"]);
+        assert_eq!(mount(&["--no-peek"]).options.layer()["peek"], ["false"]);
         assert_eq!(mount(&["--order", "a", "--order", "b"]).options.layer()["order"], ["a", "b"]);
     }
 

@@ -32,7 +32,7 @@ const MEMORY_LEAST: u64 = 256 << 20;
 const DISK_SHARE_LEFT_FREE: u64 = 10;
 
 /// Defaults as a user would write them; `""` is «not set». Those that depend on the machine are in [`defaults`].
-const FIXED_DEFAULTS: [(&str, &str); 24] = [
+const FIXED_DEFAULTS: [(&str, &str); 26] = [
     ("endpoint_url", ""),
     ("region", ""),
     ("profile", ""),
@@ -45,6 +45,8 @@ const FIXED_DEFAULTS: [(&str, &str); 24] = [
     ("tier", ""),
     ("order", "auto"),
     ("expect_manifest", ""),
+    ("peek", "true"),
+    ("record_opens", ""),
     ("on_change", "serve-new"),
     ("verify", "once"),
     // As long as the patience of a collective operation (NCCL's watchdog fires later): a longer stall would end the job anyway.
@@ -105,6 +107,10 @@ pub struct Settings {
     pub orders: Orders,
     /// The only listing to mount.
     pub expect_manifest: Option<String>,
+    /// Whether to look at the allow-list of names in the environment of readers.
+    pub peek: bool,
+    /// Where every open is recorded.
+    pub record_opens: Option<PathBuf>,
     pub on_change: OnChange,
     pub verify: Verify,
     pub read_deadline: Duration,

@@ -12,6 +12,7 @@ use super::keys::{KEYS, Kind, Layer};
 use super::machine::Machine;
 use super::{Orders, Settings, StoreSettings, TierSettings, default_disk, default_of, file, mountpoint, values};
 use crate::order::spec::OrderSpec;
+use crate::types::rule::NameFile;
 use crate::types::{ByteSize, SampleRule};
 
 /// Name of the tier of `--cache-dir`.
@@ -183,6 +184,8 @@ pub fn resolve(url: &str, dir: &Path, layers: Layers, machine: &Machine) -> Resu
         tiers,
         orders,
         expect_manifest: r.optional("expect_manifest", values::manifest_id),
+        peek: r.value("peek", values::switch),
+        record_opens: r.optional("record_opens", values::path),
         on_change: r.value("on_change", values::on_change),
         verify: r.value("verify", values::verify),
         read_deadline: r.value("read_deadline", values::duration),
@@ -314,7 +317,7 @@ fn orders(r: &mut Resolver<'_>) -> Orders {
                 error.to_string().trim_start_matches("order: ").to_owned()
             })
             .and_then(|mut spec| {
-                if let SampleRule::List(list) = &mut spec.files {
+                if let SampleRule::Names(_, NameFile::Local(list)) = &mut spec.files {
                     *list = values::path(&list.to_string_lossy())?;
                 }
                 Ok(Said::Spec(Box::new(spec)))
@@ -365,10 +368,12 @@ pub fn check_files(settings: &Settings) -> Vec<String> {
             errors.push(format!("{place} {}: cannot be written ({error}): choose a directory this user may write", tier.path.display()));
         }
     }
-    if let Some(path) = &settings.log_file
-        && let Err(error) = fs::OpenOptions::new().append(true).create(true).open(path)
-    {
-        errors.push(format!("{} {}: cannot be written ({error})", place("log_file"), path.display()));
+    for (key, path) in [("log_file", &settings.log_file), ("record_opens", &settings.record_opens)] {
+        if let Some(path) = path
+            && let Err(error) = fs::OpenOptions::new().append(true).create(true).open(path)
+        {
+            errors.push(format!("{} {}: cannot be written ({error})", place(key), path.display()));
+        }
     }
     errors
 }

@@ -145,8 +145,8 @@ fn relative_paths_are_made_absolute() {
     assert_eq!((s.log_file, s.store.env_file), (Some(here.join("l")), Some(here.join("e"))));
     // The daemon's directory is `/`: there the list of an order would be another file.
     let Orders::Declared(specs) = resolved(&["--order", "list:l", "--order", "sequential:files=list:../l"]).orders else { panic!() };
-    assert_eq!(specs[0].files, SampleRule::List(here.join("l")));
-    assert_eq!(specs[1].files, SampleRule::List(here.join("../l")));
+    assert_eq!(specs[0].files, SampleRule::list(here.join("l")));
+    assert_eq!(specs[1].files, SampleRule::list(here.join("../l")));
 }
 
 #[test]

@@ -5,15 +5,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use crate::cache::{CacheConfig, DiskTier, TieredCache, automatic_bytes, tier_counters, write_automatic_bytes};
 use crate::config::{KernelFeature, OnChange, Orders, Settings, Verify};
 use crate::daemonize::Ready;
-use crate::dataset::Manifest;
 use crate::dataset::samples::samples;
+use crate::dataset::{Manifest, Node};
 use crate::fs::{self, FsConfig};
 use crate::fuse::{Feature, MountConfig, default_threads};
+use crate::observe::record::Recorder;
 use crate::prefetch::{Infer, Order};
 use crate::stats::{Stats, TierCounters};
 use crate::store::Store;
@@ -21,13 +23,16 @@ use crate::store::listing::list_all;
 use crate::store::open::open;
 use crate::store::s3::S3Config;
 use crate::store::url::StoreUrl;
-use crate::types::{ByteSize, FileIndex, SampleRule};
+use crate::types::rule::NameFile;
+use crate::types::{ByteSize, FileIndex};
 
 /// Keys between two progress lines of a listing: a few lines a second.
 const PROGRESS_KEYS: u64 = 50_000;
 
 /// Searches take a tenth of the cores at most (and one thread at least), at the lowest priority: the trainer's loaders need the rest.
 const SEARCH_SHARE_OF_CORES: usize = 10;
+/// Longest list in the bucket: the names of 14 M files take less. It is held in memory while the order is built.
+const NAMES_BYTES_MAX: u64 = 1 << 30;
 
 /// No timeout of a request is shorter, whatever the read deadline: a slow answer is not a lost one.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -137,17 +142,20 @@ pub(super) async fn manifest(
 }
 
 /// The declared orders, each with its files.
-pub(super) fn orders(settings: &Settings, manifest: &Manifest) -> Result<Vec<Order>, String> {
+pub(super) async fn orders(settings: &Settings, manifest: &Manifest, store: &Arc<dyn Store>) -> Result<Vec<Order>, String> {
     let Orders::Declared(specs) = &settings.orders else { return Ok(Vec::new()) };
     let mut orders = Vec::with_capacity(specs.len());
     for spec in specs {
-        let list = match &spec.files {
-            SampleRule::List(path) => Some(
+        let text = match spec.files.names() {
+            None => None,
+            Some(NameFile::Local(path)) => Some(
                 std::fs::read_to_string(path).map_err(|error| format!("the list {} of --order cannot be read: {error}", path.display()))?,
             ),
-            SampleRule::ImageFolder | SampleRule::Sorted => None,
+            Some(NameFile::Mount(path)) => {
+                Some(text_in_mount(manifest, store, path).await.map_err(|error| format!("the list {path} of --order: {error}"))?)
+            }
         };
-        let files = samples(manifest, &spec.root, &spec.files, list.as_deref()).map_err(|error| format!("--order {}: {error}", spec.id))?;
+        let files = samples(manifest, &spec.root, &spec.files, text.as_deref()).map_err(|error| format!("--order {}: {error}", spec.id))?;
         let count = u32::try_from(files.len()).map_err(|_| format!("--order {}: more than 2^32 samples", spec.id))?;
         let sampler = spec.sampler(count).map_err(|error| format!("--order: {error}"))?;
         orders.push(Order { spec: spec.clone(), sampler, samples: Arc::<[FileIndex]>::from(files) });
@@ -159,6 +167,30 @@ pub(super) fn orders(settings: &Settings, manifest: &Manifest) -> Result<Vec<Ord
 pub(super) fn infer(settings: &Settings) -> Option<Infer> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     matches!(settings.orders, Orders::Auto).then(|| Infer { threads: (cores / SEARCH_SHARE_OF_CORES).max(1) })
+}
+
+/// The whole of a text that lies in the bucket.
+async fn text_in_mount(manifest: &Manifest, store: &Arc<dyn Store>, path: &str) -> Result<String, String> {
+    let Some(Node::File(file)) = manifest.find(path) else { return Err("there is no such file in the mount".to_owned()) };
+    let object = manifest.object(file);
+    if object.size > NAMES_BYTES_MAX {
+        return Err(format!("it has {} bytes, more than {NAMES_BYTES_MAX}", object.size));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(object.size).unwrap_or(0));
+    if object.size > 0 {
+        let mut body = store.read(&object.version(), 0..object.size).await.map_err(|error| error.to_string())?;
+        while let Some(chunk) = body.next().await {
+            bytes.extend_from_slice(&chunk.map_err(|error| error.to_string())?);
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| "it is no UTF-8 text".to_owned())
+}
+
+/// The record of opens, where one is asked for.
+pub(super) fn recorder(settings: &Settings, manifest: &Arc<Manifest>, stats: &Arc<Stats>) -> Result<Option<Recorder>, String> {
+    let Some(path) = &settings.record_opens else { return Ok(None) };
+    let recorder = Recorder::start(path, Arc::clone(manifest), Arc::clone(stats));
+    recorder.map(Some).map_err(|error| format!("--record-opens {}: {error}", path.display()))
 }
 
 /// The tiers, and word of when all that an earlier run left is known: the scan goes on in the background, reads do not wait for it.

@@ -115,12 +115,13 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
     let stats = Arc::new(assemble::stats(settings, &tiers));
     let store = assemble::store(settings, &url, &stats).await?;
     let manifest = Arc::new(assemble::manifest(settings, &url, &store, &stats, ready).await?);
-    let orders = assemble::orders(settings, &manifest)?;
+    let orders = assemble::orders(settings, &manifest, &store).await?;
     let (cache, scanned) = assemble::cache(settings, tiers, &stats).await?;
 
     let (stopping, stop) = watch::channel(false);
     let infer = assemble::infer(settings);
-    let with_plan = !orders.is_empty() || infer.is_some();
+    let recorder = assemble::recorder(settings, &manifest, &stats)?;
+    let with_plan = !orders.is_empty() || infer.is_some() || recorder.is_some();
     let (door_events, landings) = mpsc::channel(DOOR_EVENTS_MAX);
     let (read_events, reads) = mpsc::channel(READ_EVENTS_MAX);
     let door_config = DoorConfig {
@@ -165,6 +166,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
             stats: Arc::clone(&stats),
             orders,
             infer,
+            recorder,
             scanned,
             memory_limit,
             object: Arc::new(move |file: FileIndex| objects.object(file)),

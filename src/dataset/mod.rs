@@ -1,7 +1,7 @@
 //! The namespace: keys of a bucket ↔ paths of a directory tree ↔ samples of a dataset. Pure: it receives a listing, it does not make one.
 //!
 //! [`Manifest`] is the tree, built once from a complete listing and immutable; `naming` says which key is which path, `inode` numbers
-//! them, `samples` says which file is which sample, `file` writes and reads a manifest.
+//! them, `samples` says which file is which sample, `maps` which numberings the first opens leave open, `file` writes and reads a manifest.
 //!
 //! Memory: about 140 bytes a file beside the texts of its key and ETag.
 
@@ -12,8 +12,11 @@ use crate::types::{FileIndex, ObjectMeta};
 mod build;
 pub mod file;
 pub mod inode;
+pub mod maps;
+mod names;
 pub mod naming;
 pub mod samples;
+mod sequence;
 
 /// Place of a directory in the manifest; 0 is the root. Directories are in byte order of their paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

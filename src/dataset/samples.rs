@@ -2,13 +2,11 @@
 //!
 //! Not here: datasets that number something else than files (records in shards, annotation files).
 
-use std::path::Path;
-
+use crate::dataset::names::{coco, listed, named};
+use crate::dataset::sequence::{folder, is_image, sequence};
 use crate::dataset::{DirIndex, Manifest, Node};
+use crate::types::rule::NameFormat;
 use crate::types::{FileIndex, SampleRule};
-
-/// torchvision's `IMG_EXTENSIONS`; compared without regard to ASCII case.
-const IMAGE_EXTENSIONS: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
 
 /// Why there is no numbering.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,8 +15,8 @@ pub enum SampleError {
     NoRoot { root: String, entries: String },
     #[error("no image below class directories in {root:?} ({files} other files): give root=, or files=sorted for files of any kind")]
     NoImages { root: String, files: usize },
-    #[error("no file below {root:?}: give root=")]
-    NoFiles { root: String },
+    #[error("no file below {root:?} that {rule} takes ({files} other files): give root=, or another files=")]
+    NoFiles { root: String, rule: SampleRule, files: usize },
     #[error("the list {list} was not read")]
     ListNotRead { list: String },
     #[error("the list {list} names no file")]
@@ -27,67 +25,45 @@ pub enum SampleError {
         "line {line} of the list {list}: no file {path:?} below root={root:?} or from the mount's top (a path that begins with the mount point needs that part left out)"
     )]
     NotInMount { list: String, line: usize, path: String, root: String },
+    #[error("{list}: no column or field of it names files below {root:?} or from the mount's top")]
+    NamesNothing { list: String, root: String },
+    #[error("{list} is not what its ending says: {reason}")]
+    NotReadable { list: String, reason: String },
 }
 
-/// The file of each sample of the dataset below `root`. `list_text` is the content of the file that [`SampleRule::List`] names.
+/// The file of each sample of the dataset below `root`. `text` is the content of the file that [`SampleRule::names`] says.
 ///
 /// # Errors
 /// When there is no such root, no sample, or a listed path is not a file.
-pub fn samples(manifest: &Manifest, root: &str, rule: &SampleRule, list_text: Option<&str>) -> Result<Vec<FileIndex>, SampleError> {
+pub fn samples(manifest: &Manifest, root: &str, rule: &SampleRule, text: Option<&str>) -> Result<Vec<FileIndex>, SampleError> {
     let root = root.trim_matches('/');
     let Some(Node::Dir(dir)) = manifest.find(root) else {
         return Err(SampleError::NoRoot { root: root.to_owned(), entries: entries_text(manifest) });
     };
     let files = match rule {
-        SampleRule::ImageFolder => image_folder(manifest, dir),
-        SampleRule::Sorted => manifest.files_below(dir).collect(),
-        SampleRule::List(path) => return listed(manifest, root, path, list_text),
+        SampleRule::ImageFolder => folder(manifest, dir, is_image),
+        SampleRule::DatasetFolder(extensions) => folder(manifest, dir, |name| extensions.passes(name, true)),
+        SampleRule::Files(order, extensions) => sequence(manifest, dir, *order, extensions),
+        SampleRule::Names(format, file) => {
+            let list = file.to_string();
+            let Some(text) = text else { return Err(SampleError::ListNotRead { list }) };
+            return match format {
+                NameFormat::List => listed(manifest, root, list, text),
+                NameFormat::Manifest => named(manifest, root, list, text, None),
+                NameFormat::Column(column) => named(manifest, root, list, text, Some(column)),
+                NameFormat::Coco => coco(manifest, root, list, text, false),
+                NameFormat::CocoAnnotated => coco(manifest, root, list, text, true),
+            };
+        }
     };
     if !files.is_empty() {
         return Ok(files);
     }
-    let root = root.to_owned();
-    Err(match manifest.files_below(dir).count() {
-        0 => SampleError::NoFiles { root },
-        files => SampleError::NoImages { root, files },
+    let (root, files) = (root.to_owned(), manifest.files_below(dir).count());
+    Err(match rule {
+        SampleRule::ImageFolder if files > 0 => SampleError::NoImages { root, files },
+        _ => SampleError::NoFiles { root, rule: rule.clone(), files },
     })
-}
-
-/// `torchvision.datasets.ImageFolder(root).samples`: classes are the directories, sorted; in each `sorted(os.walk(...))`, that is
-/// directories in order of their path strings, each one's own files sorted. Python sorts by code point, which is the byte order of UTF-8.
-fn image_folder(manifest: &Manifest, root: DirIndex) -> Vec<FileIndex> {
-    let mut files = Vec::new();
-    for (_, node) in manifest.children(root) {
-        let Node::Dir(class) = node else { continue };
-        for dir in std::iter::once(class).chain(manifest.dirs_below(class)) {
-            files.extend(manifest.children(dir).filter_map(|(name, node)| match node {
-                Node::File(file) if is_image(name) => Some(file),
-                _ => None,
-            }));
-        }
-    }
-    files
-}
-
-fn is_image(name: &str) -> bool {
-    let name = name.as_bytes();
-    IMAGE_EXTENSIONS.iter().any(|end| name.len() >= end.len() && name[name.len() - end.len()..].eq_ignore_ascii_case(end.as_bytes()))
-}
-
-/// One path a line, below the root or from the mount's top; empty lines are skipped.
-fn listed(manifest: &Manifest, root: &str, list: &Path, text: Option<&str>) -> Result<Vec<FileIndex>, SampleError> {
-    let list = list.display().to_string();
-    let Some(text) = text else { return Err(SampleError::ListNotRead { list }) };
-    let mut files = Vec::new();
-    for (line, path) in (1..).zip(text.lines()).filter(|(_, path)| !path.is_empty()) {
-        let plain = path.strip_prefix("./").unwrap_or(path);
-        let below = if root.is_empty() { None } else { manifest.find(&format!("{root}/{plain}")) };
-        match below.or_else(|| manifest.find(plain)) {
-            Some(Node::File(file)) => files.push(file),
-            _ => return Err(SampleError::NotInMount { list, line, path: path.to_owned(), root: root.to_owned() }),
-        }
-    }
-    if files.is_empty() { Err(SampleError::ListEmpty { list }) } else { Ok(files) }
 }
 
 /// The first directories of the mount, to show what a root could be.
@@ -107,6 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::dataset::sequence::IMAGE_EXTENSIONS;
     use crate::types::ObjectMeta;
 
     fn manifest(paths: &[&str]) -> Manifest {
@@ -180,7 +157,7 @@ mod tests {
             let Some((class, rest)) = path.split_once('/') else { continue };
             let (dir, name) = rest.rsplit_once('/').unwrap_or(("", rest));
             let lower = name.to_lowercase();
-            if IMAGE_EXTENSIONS.iter().any(|end| lower.ends_with(end)) {
+            if IMAGE_EXTENSIONS.iter().any(|end| lower.ends_with(&format!(".{end}"))) {
                 let walked = if dir.is_empty() { class.to_owned() } else { format!("{class}/{dir}") };
                 keyed.push((class.to_owned(), walked, name.to_owned()));
             }

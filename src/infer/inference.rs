@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::job::{Clue, Found, Job, JobResult, Rung};
-use super::maps::Roots;
+use super::roots::Roots;
 use super::segment::Segment;
 use crate::dataset::Manifest;
 use crate::plan::{OrderIndex, Seen};

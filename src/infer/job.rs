@@ -1,31 +1,35 @@
 //! A search: one rung of the ladder over the opens of one segment. It runs where its caller likes, for as long as `Control` lets it, and
 //! returns only what is proved.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::maps::{self, Map};
 use super::proof::{self, Evidence};
 use super::torch::{self, Fronts, OUTPUTS, USUAL_SEEDS};
 use crate::dataset::Manifest;
+use crate::dataset::maps::{CandidateMap as Map, Maps};
 use crate::order::SharedSampler;
 use crate::order::infer::{Control, Sighting};
 use crate::order::mt19937::Mt19937;
 use crate::order::spec::{OrderKind, OrderSpec};
-use crate::order::torch::RandomSource;
+use crate::order::torch::{Count, RandomSource};
 use crate::plan::{EpochFiles, Seen};
 use crate::types::{Epoch, FileIndex, SampleIndex, SampleRule};
 
+/// Maps that a search tries.
+const MAPS_MAX: usize = 4;
 /// Opens that a search looks at: enough for every proof, and the same few however late it runs.
 const LOOKED_AT: usize = 512;
 /// Outputs of a known default generator that are looked through for the next epoch's seed: a transform that draws 8 numbers for each of
 /// 128,000 samples in the main process (or one, for a million) stays within.
 const AHEAD: u64 = 1 << 20;
+/// ... and those of loaders alone: two or four a loader, some loaders.
+const NEAR: u64 = 64;
 /// Epochs after a known one that are tried: a resumed run, skipped epochs.
 const EPOCHS_AHEAD: Epoch = 64;
-/// Small seeds tried for any world size; and epochs added to the usual ones.
-const DEALT_SEEDS: u32 = 2_048;
-/// Seeds tried for one process that reads everything.
-const WHOLE_SEEDS: u32 = 1 << 16;
+/// How deep the dictionary goes, step by step: outputs of the default generators, seeds of a fresh generator for one process that reads
+/// everything, and those for any world size (which cost 16,000 draws each). The first step finds what a script without a model on the CPU does.
+const DEPTHS: [(u64, u32, u32); 4] = [(64, 1 << 12, 128), (1 << 12, 1 << 14, 512), (1 << 14, 1 << 15, 2_048), (OUTPUTS, 1 << 16, 2_048)];
 /// Orders of the ladder's cheap rung that were not counted one by one, for the proof's threshold.
 const CHEAP_TRIED: f64 = 16.0;
 
@@ -119,7 +123,7 @@ impl Job {
     pub fn run(&self, control: Control<'_>) -> JobResult {
         let mut search = Search { job: self, control, tried: 1.0, best: None };
         let opened: Vec<FileIndex> = self.front.iter().map(|seen| seen.file).take(LOOKED_AT).collect();
-        for map in maps::candidates(&self.manifest, &self.root, &opened) {
+        for map in Maps::new(&self.manifest, &opened, &[]).take(MAPS_MAX) {
             match self.rung {
                 Rung::Known => search.known(&map),
                 Rung::Dictionary => search.dictionary(&map),
@@ -146,7 +150,7 @@ impl Job {
             });
             u32::try_from(at).unwrap_or(0)
         };
-        let opens = self.opens().iter().filter_map(|seen| Some((number(seen.process), map.sample(seen.file)?))).collect();
+        let opens = self.opens().iter().filter_map(|seen| Some((number(seen.process), map.index_of(seen.file)?))).collect();
         Sighting { n: map.len(), opens, streams_known }
     }
 }
@@ -182,11 +186,10 @@ impl Search<'_> {
         } else if spec.kind == OrderKind::TorchDistributed {
             // What one process reads of a fresh generator: a DistributedSampler of one, or accelerate's.
             spec.kind = OrderKind::TorchRandperm;
-            spec.source = RandomSource::Reseeded;
             (spec.world, spec.ranks) = (1, vec![0]);
         }
         let Ok(sampler) = spec.sampler(map.len()) else { return };
-        let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &map.files));
+        let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &map.samples));
         let evidence = proof::evidence(&files, self.job.opens(), &self.job.sizes);
         self.judge(map, spec, epoch, sampler, files, evidence, why);
     }
@@ -206,7 +209,7 @@ impl Search<'_> {
             return;
         }
         let ln = evidence.ln - self.tried.ln();
-        let found = Found { spec, epoch, sampler, samples: Arc::clone(&map.files), files, epochs: None, ln, why: why.to_owned() };
+        let found = Found { spec, epoch, sampler, samples: Arc::clone(&map.samples), files, epochs: None, ln, why: why.to_owned() };
         self.best = Some((evidence.ln, found));
     }
 
@@ -229,24 +232,34 @@ impl Search<'_> {
             return;
         }
         self.prove(map, spec, clue.epoch, "the epoch is read again");
-        match (spec.kind, spec.source) {
-            (OrderKind::TorchRandom, RandomSource::Default { offset, stride }) => {
+        match spec.kind {
+            OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, count } => {
                 let now = offset + clue.epoch * stride;
                 let mut fronts = Fronts::new(&sighting);
-                self.tried += AHEAD as f64;
-                for next in torch::outputs_that_fit(&mut fronts, spec.seed, now + 1, now + AHEAD, &self.control) {
-                    let stride = next - now;
-                    // Numbered on, where the outputs before allow it.
-                    let (first, epoch) = match next.checked_sub((clue.epoch + 1).saturating_mul(stride)) {
-                        Some(first) => (first, clue.epoch + 1),
-                        None => (next, 0),
-                    };
-                    let spec = OrderSpec { source: RandomSource::Default { offset: first, stride }, ..spec.clone() };
-                    let why = format!("the default generator goes on, {stride} outputs after the epoch before");
-                    self.prove(map, &spec, epoch, &why);
+                // The usual strides first; then what transforms in the main process draw.
+                let mut from = now + 1;
+                for ahead in [NEAR, 1 << 14, AHEAD] {
+                    let next = torch::outputs_that_fit(&mut fronts, spec.seed, from, now + ahead, &self.control);
+                    self.tried += (now + ahead - from) as f64;
+                    from = now + ahead;
+                    for next in next {
+                        let stride = next - now;
+                        // Numbered on, where the outputs before allow it.
+                        let (first, epoch) = match next.checked_sub((clue.epoch + 1).saturating_mul(stride)) {
+                            Some(first) => (first, clue.epoch + 1),
+                            None => (next, 0),
+                        };
+                        let source = RandomSource::Default { offset: first, stride };
+                        let spec = OrderSpec { kind: OrderKind::TorchRandom { source, count }, ..spec.clone() };
+                        let why = format!("the default generator goes on, {stride} outputs after the epoch before");
+                        self.prove(map, &spec, epoch, &why);
+                    }
+                    if self.best.is_some() {
+                        break;
+                    }
                 }
             }
-            (OrderKind::Sequential | OrderKind::List, _) => {}
+            OrderKind::Sequential | OrderKind::List => {}
             _ => {
                 for epoch in clue.epoch + 1..=clue.epoch + EPOCHS_AHEAD {
                     self.tried += 1.0;
@@ -263,7 +276,7 @@ impl Search<'_> {
     fn recorded(&mut self, map: &Map) {
         let Some(recorded) = self.job.recorded.as_ref().filter(|recorded| recorded.len() >= 256) else { return };
         let mut spec = Self::spec(map, OrderKind::List, 0);
-        spec.files = SampleRule::List("recorded".into());
+        spec.files = SampleRule::list("recorded");
         let files = Arc::new(EpochFiles { files: recorded.to_vec(), stride: 1 });
         let evidence = proof::evidence(&files, self.job.opens(), &self.job.sizes);
         let samples: Arc<[FileIndex]> = recorded.iter().copied().collect();
@@ -274,27 +287,33 @@ impl Search<'_> {
         }
     }
 
+    /// Breadth first: what is likely and cheap of all families, then deeper.
     fn dictionary(&mut self, map: &Map) {
         let sighting = self.job.sighting(map);
         if sighting.n < 2 || sighting.opens.len() < proof::OPENS_LEAST {
             return;
         }
         let mut fronts = Fronts::new(&sighting);
-        self.default_generators(map, &mut fronts);
-        if self.best.is_none() {
-            self.fresh_generators(map, &mut fronts);
-        }
-        if self.best.is_none() {
-            self.given_generators(map, &mut fronts);
+        let (mut outputs, mut whole, mut dealt) = (0, 0, 0);
+        for (to_output, to_whole, to_dealt) in DEPTHS {
+            self.default_generators(map, &mut fronts, outputs..to_output);
+            self.fresh_generators(map, &mut fronts, whole..to_whole, dealt..to_dealt);
+            if outputs == 0 && self.best.is_none() {
+                self.given_generators(map, &mut fronts);
+            }
+            if self.best.is_some() || self.control.stopped() {
+                return;
+            }
+            (outputs, whole, dealt) = (to_output, to_whole, to_dealt);
         }
     }
 
-    fn default_generators(&mut self, map: &Map, fronts: &mut Fronts) {
+    fn default_generators(&mut self, map: &Map, fronts: &mut Fronts, outputs: Range<u64>) {
         for root in USUAL_SEEDS {
-            self.tried += OUTPUTS as f64;
-            for offset in torch::outputs_that_fit(fronts, root, 0, OUTPUTS, &self.control) {
+            self.tried += (outputs.end - outputs.start) as f64;
+            for offset in torch::outputs_that_fit(fronts, root, outputs.start, outputs.end, &self.control) {
                 let source = RandomSource::Default { offset, stride: RandomSource::STRIDE };
-                let spec = OrderSpec { source, ..Self::spec(map, OrderKind::TorchRandom, root) };
+                let spec = Self::spec(map, OrderKind::TorchRandom { source, count: Count::default() }, root);
                 self.prove(map, &spec, 0, &format!("output {offset} of the default generator with seed {root}"));
             }
             if self.best.is_some() || self.control.stopped() {
@@ -303,15 +322,15 @@ impl Search<'_> {
         }
     }
 
-    fn fresh_generators(&mut self, map: &Map, fronts: &mut Fronts) {
-        self.tried += f64::from(WHOLE_SEEDS) + f64::from(DEALT_SEEDS);
-        for seed in 0..WHOLE_SEEDS {
-            if fronts.fits_from_the_start(seed) || seed < DEALT_SEEDS && fronts.fits_dealt(seed) {
+    fn fresh_generators(&mut self, map: &Map, fronts: &mut Fronts, whole: Range<u32>, dealt: Range<u32>) {
+        self.tried += f64::from(whole.end - whole.start) + f64::from(dealt.end - dealt.start);
+        for seed in whole.start.min(dealt.start)..whole.end {
+            if whole.contains(&seed) && fronts.fits_from_the_start(seed) || dealt.contains(&seed) && fronts.fits_dealt(seed) {
                 let (root, epoch) = split_seed(seed);
                 let spec = Self::spec(map, OrderKind::TorchDistributed, root);
                 self.prove(map, &spec, epoch, &format!("seed + epoch = {seed} of a fresh generator"));
             }
-            if self.best.is_some() || seed % 1024 == 0 && self.control.stopped() {
+            if self.best.is_some() || seed % 256 == 0 && self.control.stopped() {
                 return;
             }
         }
@@ -325,7 +344,7 @@ impl Search<'_> {
                 let mut generator = Mt19937::new(seed);
                 generator.skip(skip);
                 if fronts.fits_whole(&mut generator) {
-                    let spec = OrderSpec { source, ..Self::spec(map, OrderKind::TorchRandom, seed) };
+                    let spec = Self::spec(map, OrderKind::TorchRandom { source, count: Count::default() }, seed);
                     self.prove(map, &spec, 0, &format!("a generator with seed {seed}, given to the loader"));
                 }
             }

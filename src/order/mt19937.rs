@@ -1,6 +1,7 @@
-//! The Mersenne Twister as torch has it (`at::mt19937`): the source of every CPU permutation torch makes.
+//! The Mersenne Twister: the source of every permutation made by torch on the CPU, by numpy's `RandomState`, by Python's `random` and by
+//! C++'s `std::mt19937`. They differ in how it is seeded.
 //!
-//! Matsumoto and Nishimura 1998, with `init_genrand` seeding. Not here: seeding by array (Python) and the 53-bit doubles.
+//! Matsumoto and Nishimura 1998 (`mt19937ar.c`). Not here: the 53-bit doubles.
 
 const WORDS: usize = 624;
 const SHIFT: usize = 397;
@@ -26,6 +27,48 @@ impl Mt19937 {
             }
             *slot = word;
         }
+        Self { state, next: WORDS }
+    }
+
+    /// A generator whose last 624 words before tempering were these. The twist does not care where in a block they begin.
+    #[must_use]
+    pub const fn from_words(words: [u32; WORDS]) -> Self {
+        Self { state: words, next: WORDS }
+    }
+
+    /// `init_by_array`: Python's `random.seed(int)`, its words from the lowest on, at least one.
+    ///
+    /// # Panics
+    /// When `key` is empty.
+    #[must_use]
+    pub fn by_array(key: &[u32]) -> Self {
+        let mut state = Self::new(19_650_218).state;
+        let mut i = 1;
+        for place in 0..WORDS.max(key.len()) {
+            let j = place % key.len();
+            let before = state[i - 1];
+            let word = (state[i] ^ (before ^ (before >> 30)).wrapping_mul(1_664_525)).wrapping_add(key[j]);
+            #[expect(clippy::cast_possible_truncation, reason = "a place in a seed of a few words")]
+            let word = word.wrapping_add(j as u32);
+            state[i] = word;
+            i += 1;
+            if i == WORDS {
+                state[0] = state[WORDS - 1];
+                i = 1;
+            }
+        }
+        for _ in 1..WORDS {
+            let before = state[i - 1];
+            #[expect(clippy::cast_possible_truncation, reason = "below 624")]
+            let word = (state[i] ^ (before ^ (before >> 30)).wrapping_mul(1_566_083_941)).wrapping_sub(i as u32);
+            state[i] = word;
+            i += 1;
+            if i == WORDS {
+                state[0] = state[WORDS - 1];
+                i = 1;
+            }
+        }
+        state[0] = 0x8000_0000;
         Self { state, next: WORDS }
     }
 
@@ -94,6 +137,13 @@ mod tests {
         let mut generator = Mt19937::new(5489);
         generator.skip(9_999);
         assert_eq!(generator.random(), 4_123_659_995);
+    }
+
+    /// The first outputs that the authors' `mt19937ar.out` gives for `init_by_array({0x123, 0x234, 0x345, 0x456})`.
+    #[test]
+    fn the_authors_known_answer() {
+        let mut generator = Mt19937::by_array(&[0x123, 0x234, 0x345, 0x456]);
+        assert_eq!([(); 5].map(|()| generator.random()), [1_067_595_299, 955_945_823, 477_289_528, 4_107_218_783, 4_228_976_476]);
     }
 
     #[test]

@@ -6,67 +6,20 @@
 //! Not here: reading the list file, finding the samples, and resuming: the follower begins at place `start` of epoch `epoch`.
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::order::SharedSampler;
-use crate::order::plain::Sequential;
-use crate::order::shard::Shard;
-use crate::order::torch::{Distributed, Random, RandomSource};
+use crate::order::shard::Tail;
+use crate::order::subset::{By, SplitSeed, Subset};
 use crate::types::{Epoch, Rank, SampleRule};
 
+mod build;
+mod kind;
 mod nearest;
+mod pairs;
 mod parse;
+mod text;
 
+pub use kind::OrderKind;
 pub use nearest::nearest;
-
-/// What makes the order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OrderKind {
-    /// `DistributedSampler(shuffle=True)` with `set_epoch`.
-    TorchDistributed,
-    /// `DataLoader(shuffle=True)` in one process.
-    TorchRandom,
-    /// `randperm` of a fresh generator seeded with seed + epoch.
-    TorchRandperm,
-    /// No shuffling; with a world, `DistributedSampler(shuffle=False)`.
-    Sequential,
-    /// A file names the samples in the order they are read.
-    List,
-    /// Nothing declared: what the mount can find out by itself (in this version nothing: a cached mount).
-    Auto,
-    /// A cached mount, and nothing is to be found out either.
-    None,
-}
-
-impl OrderKind {
-    pub(crate) const ALL: [(&str, Self); 7] = [
-        ("torch-distributed", Self::TorchDistributed),
-        ("torch-random", Self::TorchRandom),
-        ("torch-randperm", Self::TorchRandperm),
-        ("sequential", Self::Sequential),
-        ("list", Self::List),
-        ("auto", Self::Auto),
-        ("none", Self::None),
-    ];
-
-    /// The word for it in specifications and statistics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
-    }
-
-    /// Whether an order is declared, so that there is a sampler.
-    #[must_use]
-    pub const fn is_declared(self) -> bool {
-        !matches!(self, Self::Auto | Self::None)
-    }
-}
-
-impl fmt::Display for OrderKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// A parsed and checked order specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,18 +31,18 @@ pub struct OrderSpec {
     pub root: String,
     /// Which files are the samples.
     pub files: SampleRule,
+    /// Which of them the loader has; `None`: all.
+    pub subset: Option<Subset>,
     pub seed: u64,
-    /// Only [`OrderKind::TorchRandom`] reads it.
-    pub source: RandomSource,
     /// Processes of the whole job, ≥ 1.
     pub world: u32,
     /// Ranks on this node, rising, at least one.
     pub ranks: Vec<Rank>,
-    /// `DistributedSampler(drop_last=True)`.
-    pub drop_last: bool,
+    /// What the ranks do where the samples do not go evenly into them.
+    pub tail: Tail,
     /// `DataLoader(drop_last=True)`; then `batch` is given.
     pub drop_last_batch: bool,
-    /// `DataLoader(batch_size=…)` of each rank; `None`: not told.
+    /// `DataLoader(batch_size=…)` as the program says it ([`OrderSpec::batch_of_rank`]); `None`: not told.
     pub batch: Option<u32>,
     /// `DataLoader(num_workers=…)` of each rank; `None`: not told.
     pub workers: Option<u32>,
@@ -130,11 +83,11 @@ impl OrderSpec {
             kind,
             root: String::new(),
             files: SampleRule::default(),
+            subset: None,
             seed: 0,
-            source: RandomSource::Default { offset: RandomSource::OFFSET, stride: RandomSource::STRIDE },
             world: 1,
             ranks: vec![0],
-            drop_last: false,
+            tail: Tail::default(),
             drop_last_batch: false,
             batch: None,
             workers: None,
@@ -145,41 +98,10 @@ impl OrderSpec {
         }
     }
 
-    /// The sampler for a dataset of `n` samples.
-    ///
-    /// # Errors
-    /// When `n` does not fit the specification, or it declares no order.
-    pub fn sampler(&self, n: u32) -> Result<SharedSampler, SpecError> {
-        let shard = self.shard();
-        if self.kind.is_declared() && shard.len(n) == 0 {
-            let remedy = if n == 0 { "check root= and files=" } else { "check world=, batch= and drop_last=" };
-            return Err(SpecError(format!("order {}: no sample of {n} is left for this node to read: {remedy}", self.id)));
-        }
-        if self.start > shard.len(n) {
-            return Err(SpecError(format!(
-                "order {}: start={} is beyond the {} samples that this node reads in an epoch: give epoch= for whole epochs",
-                self.id,
-                self.start,
-                shard.len(n)
-            )));
-        }
-        let seed = self.seed;
-        Ok(match self.kind {
-            OrderKind::TorchDistributed => Arc::new(Distributed { n, seed, shard }),
-            OrderKind::TorchRandom => Arc::new(Random { n, seed, source: self.source, shard }),
-            OrderKind::TorchRandperm => Arc::new(Random { n, seed, source: RandomSource::Reseeded, shard }),
-            OrderKind::Sequential | OrderKind::List => Arc::new(Sequential { n, shard }),
-            OrderKind::Auto | OrderKind::None => {
-                return Err(SpecError(format!("order {} declares no order: name a sampler, e.g. torch-distributed:seed=0", self.kind)));
-            }
-        })
-    }
-
-    /// How the order is dealt to ranks.
+    /// Samples in a batch of one rank; `None`: not told.
     #[must_use]
-    pub fn shard(&self) -> Shard {
-        let batch = self.batch.filter(|_| self.drop_last_batch);
-        Shard { world: self.world, ranks: self.ranks.clone(), drop_last: self.drop_last, batch }
+    pub fn batch_of_rank(&self) -> Option<u32> {
+        self.batch.map(|batch| if parse::splits_batches(self.kind) { batch / self.world } else { batch })
     }
 
     /// The local ranks as a user writes them: `0-7`, `0+2+5`.
@@ -203,38 +125,49 @@ impl fmt::Display for OrderSpec {
         if !self.kind.is_declared() {
             return Ok(());
         }
-        if self.kind.has_seed() {
+        if self.kind.takes("seed") {
             write!(f, ":seed={}", self.seed)?;
         }
-        if self.kind.has_world() {
+        if self.kind.takes("world") {
             write!(f, ":world={}:rank={}", self.world, self.ranks_text())?;
         }
-        if self.kind == OrderKind::TorchRandom {
-            match self.source {
-                RandomSource::Default { offset, stride } => write!(f, ":generator=default:offset={offset}:stride={stride}")?,
-                RandomSource::Loader => f.write_str(":generator=loader")?,
-                RandomSource::Sampler => f.write_str(":generator=sampler")?,
-                RandomSource::Reseeded => {}
-            }
-        }
+        self.kind.write(f)?;
         if !self.root.is_empty() {
             write!(f, ":root={}", self.root)?;
         }
         write!(f, ":files={}", self.files)?;
+        self.subset.as_ref().map_or(Ok(()), |subset| write_subset(subset, f))?;
         for (key, value) in [("batch", self.batch), ("workers", self.workers), ("prefetch_factor", self.prefetch_factor)] {
             if let Some(value) = value {
                 write!(f, ":{key}={value}")?;
             }
         }
-        for (key, value) in [("drop_last", self.drop_last), ("drop_last_batch", self.drop_last_batch)] {
-            if value {
-                write!(f, ":{key}=true")?;
-            }
+        if self.tail == Tail::Drop {
+            f.write_str(":drop_last=true")?;
+        } else if self.tail != parse::usual_tail(self.kind) {
+            write!(f, ":tail={}", self.tail.name())?;
+        }
+        if self.drop_last_batch {
+            f.write_str(":drop_last_batch=true")?;
         }
         write!(f, ":start={}:epoch={}", self.start, self.epoch)?;
         if let Some(epochs) = self.epochs {
             write!(f, ":epochs={epochs}")?;
         }
         write!(f, ":id={}", self.id)
+    }
+}
+
+fn write_subset(subset: &Subset, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match subset {
+        Subset::Range { first, last, step } => write!(f, ":indices={first}-{last}/{step}"),
+        Subset::Split { by, seed, parts, part } => {
+            let by = By::ALL.iter().find(|(_, known)| known == by).map_or("", |(name, _)| name);
+            write!(f, ":split={parts}:part={part}:split_by={by}")?;
+            match seed {
+                SplitSeed::Own(seed) => write!(f, ":split_seed={seed}"),
+                SplitSeed::Default => Ok(()),
+            }
+        }
     }
 }

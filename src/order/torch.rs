@@ -1,13 +1,13 @@
 //! torch's permutations and samplers, bit for bit (torch 1.13 to 2.15, CPU).
 //!
 //! Compared with the orders real torch made in `tests/golden`; what each sampler draws, and when, was read off them and off torch's
-//! source. A sampler here yields the whole epoch: where a resumed run begins is its follower's business.
+//! source (`torch/utils/data/sampler.py`, `distributed.py`). A shuffle here yields the whole epoch: where a resumed run begins is its
+//! follower's business. accelerate, the Trainer, Lightning and torchdata differ in where the seed comes from and how places are dealt.
 //!
-//! Not here: sampling with replacement or by weights, `random_split`, and what accelerate or Lightning put on top.
+//! Not here: sampling by weights (the weights are not known), and `random_split` (`order::subset`).
 
+use crate::order::Shuffle;
 use crate::order::mt19937::Mt19937;
-use crate::order::shard::Shard;
-use crate::order::{EpochOrder, Sampler};
 use crate::types::{Epoch, SampleIndex};
 
 /// From this many items on torch draws 64 bits an item (`randperm_cpu`: n < (2^32 - 1) / 20 keeps the modulus bias small).
@@ -41,31 +41,13 @@ fn randperm_wide(n: u32, generator: &mut Mt19937) -> Vec<SampleIndex> {
 }
 
 /// Outputs that one `randperm(n)` takes.
-const fn outputs_of_randperm(n: u32) -> u64 {
+#[must_use]
+pub(crate) const fn outputs_of_randperm(n: u32) -> u64 {
     if n < WIDE_FROM { (n as u64).saturating_sub(1) } else { 2 * n as u64 }
 }
 
-/// `DistributedSampler(shuffle=True)`: each epoch is `randperm` of seed + epoch, dealt to the ranks.
-#[derive(Clone, Debug)]
-pub struct Distributed {
-    pub n: u32,
-    pub seed: u64,
-    pub shard: Shard,
-}
-
-impl Sampler for Distributed {
-    fn order(&self, epoch: Epoch) -> EpochOrder {
-        let permutation = randperm(self.n, &mut Mt19937::new(self.seed.wrapping_add(epoch)));
-        self.shard.deal(self.n, |place| permutation[place])
-    }
-
-    fn len(&self) -> u64 {
-        self.shard.len(self.n)
-    }
-}
-
-/// Where a `RandomSampler` takes its randomness from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where a sampler takes its randomness from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RandomSource {
     /// `DataLoader(shuffle=True)` after `torch.manual_seed(seed)`: each epoch draws a seed of its own from the default generator.
     /// Output `offset` (0-based) is epoch 0's, then one every `stride`. Only the low word of the 64-bit draw matters.
@@ -75,8 +57,14 @@ pub enum RandomSource {
     Loader,
     /// `sampler=RandomSampler(ds, generator=g)`: as [`Self::Loader`], without the base seed.
     Sampler,
-    /// A fresh generator seeded with seed + epoch (accelerate's `SeedableRandomSampler`, the Trainer of transformers).
+    /// A fresh generator seeded with seed + epoch (`DistributedSampler`, accelerate's `SeedableRandomSampler`, the Trainer).
     Reseeded,
+    /// Permutations straight from the default generator: `SubsetRandomSampler`, and `RandomSampler` up to torch 1.8. The first one
+    /// begins at output `offset`, `between` outputs are drawn by others between two of them.
+    Stream { offset: u64, between: u64 },
+    /// A generator that was seeded once with output `offset` of the default generator; epoch e is its permutation number
+    /// `first + e * step` (torchdata's `StatefulDataLoader`; accelerate in several processes).
+    Built { offset: u64, first: u64, step: u64 },
 }
 
 impl RandomSource {
@@ -84,20 +72,59 @@ impl RandomSource {
     pub const OFFSET: u64 = 3;
     /// Base seed and sampler seed, two outputs each.
     pub const STRIDE: u64 = 4;
+    /// The base seed's two outputs come before each permutation that is drawn straight from the default generator.
+    pub const BASE_SEED: u64 = 2;
+    /// A 64-bit seed drawn first of all: its low word is output 1.
+    pub const FIRST_SEED: u64 = 1;
+
+    /// The same program, whose default generator had given `outputs` before it got there.
+    #[must_use]
+    pub const fn after(self, outputs: u64) -> Self {
+        match self {
+            Self::Default { offset, stride } => Self::Default { offset: offset.saturating_add(outputs), stride },
+            Self::Stream { offset, between } => Self::Stream { offset: offset.saturating_add(outputs), between },
+            Self::Built { offset, first, step } => Self::Built { offset: offset.saturating_add(outputs), first, step },
+            Self::Loader | Self::Sampler | Self::Reseeded => self,
+        }
+    }
 }
 
-/// `RandomSampler` without replacement, read by one process.
+/// How many samples an epoch draws, and whether they may repeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Count {
+    /// `RandomSampler(num_samples=…)`; `None`: as many as there are.
+    pub num_samples: Option<u32>,
+    /// `RandomSampler(replacement=True)`.
+    pub replacement: bool,
+}
+
+/// `RandomSampler` and what is built like it.
 #[derive(Clone, Debug)]
 pub struct Random {
     pub n: u32,
     pub seed: u64,
     pub source: RandomSource,
-    pub shard: Shard,
+    pub count: Count,
 }
 
 impl Random {
-    /// The generator as it is when the permutation of `epoch` begins. A given generator runs on through all epochs, so a late epoch
-    /// costs the draws of all before it (some 0.1 s for a hundred epochs of ImageNet).
+    /// One whole permutation an epoch.
+    #[must_use]
+    pub const fn whole(n: u32, seed: u64, source: RandomSource) -> Self {
+        Self { n, seed, source, count: Count { num_samples: None, replacement: false } }
+    }
+
+    /// Outputs that `RandomSampler` takes of its generator in one epoch: whole permutations, and one more that is cut (since torch 1.11
+    /// also where nothing of it is used).
+    fn outputs_of_epoch(&self) -> u64 {
+        if self.count.replacement {
+            return u64::from(self.len());
+        }
+        (u64::from(self.len() / self.n.max(1)) + 1) * outputs_of_randperm(self.n)
+    }
+
+    /// The generator as it is when `epoch` begins. A given generator runs on through all epochs, so a late epoch costs the draws of all
+    /// before it (some 0.1 s for a hundred epochs of ImageNet).
     fn generator(&self, epoch: Epoch) -> Mt19937 {
         let mut generator = Mt19937::new(self.seed);
         let permutation = outputs_of_randperm(self.n);
@@ -107,34 +134,58 @@ impl Random {
                 Mt19937::new(u64::from(generator.random()))
             }
             RandomSource::Loader => {
-                generator.skip(epoch.saturating_mul(2 + 2 * permutation).saturating_add(2));
+                generator.skip(epoch.saturating_mul(2 + self.outputs_of_epoch()).saturating_add(2));
                 generator
             }
             RandomSource::Sampler => {
-                generator.skip(epoch.saturating_mul(2 * permutation));
+                generator.skip(epoch.saturating_mul(self.outputs_of_epoch()));
                 generator
             }
             RandomSource::Reseeded => Mt19937::new(self.seed.wrapping_add(epoch)),
+            RandomSource::Stream { offset, between } => {
+                generator.skip(epoch.saturating_mul(permutation.saturating_add(between)).saturating_add(offset));
+                generator
+            }
+            RandomSource::Built { offset, first, step } => {
+                generator.skip(offset);
+                let mut generator = Mt19937::new(u64::from(generator.random()));
+                generator.skip(epoch.saturating_mul(step).saturating_add(first).saturating_mul(permutation));
+                generator
+            }
         }
     }
 }
 
-impl Sampler for Random {
-    fn order(&self, epoch: Epoch) -> EpochOrder {
-        let permutation = randperm(self.n, &mut self.generator(epoch));
-        self.shard.deal(self.n, |place| permutation[place])
+impl Shuffle for Random {
+    fn epoch(&self, epoch: Epoch) -> Vec<SampleIndex> {
+        let mut generator = self.generator(epoch);
+        let len = self.len() as usize;
+        if self.count.replacement {
+            // `randint(high=n)`, in slices of 32 that do not show.
+            return if self.n == 0 { Vec::new() } else { (0..len).map(|_| generator.random() % self.n).collect() };
+        }
+        let mut places = randperm(self.n, &mut generator);
+        while places.len() < len && self.n > 0 {
+            places.extend(randperm(self.n, &mut generator));
+        }
+        places.truncate(len);
+        places
     }
 
-    fn len(&self) -> u64 {
-        self.shard.len(self.n)
+    fn len(&self) -> u32 {
+        if self.n == 0 { 0 } else { self.count.num_samples.unwrap_or(self.n) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::order::shard::{Block, Shard, Tail};
+    use crate::order::{Dealt, Sampler};
 
     fn is_permutation(places: &[SampleIndex]) -> bool {
         let mut sorted = places.to_vec();
@@ -151,14 +202,28 @@ mod tests {
         assert_eq!(WIDE_FROM, 214_748_364);
     }
 
-    fn distributed(n: u32, seed: u64, world: u32, ranks: Vec<u32>, drop_last: bool) -> Distributed {
-        Distributed { n, seed, shard: Shard { world, ranks, drop_last, batch: None } }
+    #[test]
+    fn more_samples_than_there_are_are_several_permutations() {
+        let count = |num_samples, replacement| Count { num_samples: Some(num_samples), replacement };
+        let random = Random { count: count(25, false), ..Random::whole(10, 3, RandomSource::Sampler) };
+        let places = random.epoch(0);
+        assert_eq!(places.len(), 25);
+        assert!(is_permutation(&places[..10]) && is_permutation(&places[10..20]));
+        assert_eq!(random.outputs_of_epoch(), 27);
+        let random = Random { count: count(25, true), ..Random::whole(10, 3, RandomSource::Sampler) };
+        assert_eq!((random.epoch(1).len(), random.outputs_of_epoch()), (25, 25));
+        assert!(Random { count: count(5, true), ..Random::whole(0, 3, RandomSource::Sampler) }.epoch(0).is_empty());
+    }
+
+    fn distributed(n: u32, seed: u64, world: u32, ranks: Vec<u32>, tail: Tail) -> Dealt {
+        let shuffle = Arc::new(Random::whole(n, seed, RandomSource::Reseeded));
+        Dealt { shuffle, subset: None, shard: Shard { world, ranks, tail, block: Block::Places(1), batch: None } }
     }
 
     proptest! {
         #[test]
         fn all_ranks_together_read_every_sample(n in 0u32..200, world in 1u32..20, seed: u64, epoch in 0u64..100) {
-            let order = distributed(n, seed, world, (0..world).collect(), false).order(epoch);
+            let order = distributed(n, seed, world, (0..world).collect(), Tail::Pad).order(epoch);
             let mut times = vec![0u32; n as usize];
             for &sample in &order.places {
                 times[sample as usize] += 1;
@@ -170,16 +235,17 @@ mod tests {
         }
 
         #[test]
-        fn ranks_are_equally_long_and_merge_step_by_step(
-            n in 0u32..200, world in 1u32..12, picks in proptest::collection::vec(any::<bool>(), 12), seed: u64, drop_last: bool,
+        fn ranks_merge_step_by_step(
+            n in 0u32..200, world in 1u32..12, picks in proptest::collection::vec(any::<bool>(), 12), seed: u64, tail in 0usize..3,
         ) {
+            let tail = [Tail::Pad, Tail::Drop, Tail::Uneven][tail];
             let ranks: Vec<u32> = (0..world).filter(|&r| r == world - 1 || picks[r as usize]).collect();
-            let merged = distributed(n, seed, world, ranks.clone(), drop_last);
+            let merged = distributed(n, seed, world, ranks.clone(), tail);
             let order = merged.order(3);
             prop_assert_eq!(order.stride as usize, ranks.len());
             prop_assert_eq!(order.places.len() as u64, merged.len());
             for (r, &rank) in ranks.iter().enumerate() {
-                let alone = distributed(n, seed, world, vec![rank], drop_last).order(3);
+                let alone = distributed(n, seed, world, vec![rank], tail).order(3);
                 let stream: Vec<_> = order.places.iter().skip(r).step_by(ranks.len()).copied().collect();
                 prop_assert_eq!(stream, alone.places);
             }
@@ -192,12 +258,14 @@ mod tests {
                 RandomSource::Loader,
                 RandomSource::Sampler,
                 RandomSource::Reseeded,
+                RandomSource::Stream { offset: 2, between: 2 },
+                RandomSource::Built { offset: 1, first: 1, step: 2 },
             ] {
-                let sampler = Random { n, seed, source, shard: Shard::whole() };
-                let order = sampler.order(epoch);
-                prop_assert!(is_permutation(&order.places));
-                prop_assert_eq!(order.places.len() as u64, sampler.len());
-                prop_assert_ne!(order, sampler.order(epoch + 1));
+                let shuffle = Random::whole(n, seed, source);
+                let places = shuffle.epoch(epoch);
+                prop_assert!(is_permutation(&places));
+                prop_assert_eq!(places.len(), shuffle.len() as usize);
+                prop_assert_ne!(places, shuffle.epoch(epoch + 1));
             }
         }
     }

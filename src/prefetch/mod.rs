@@ -14,6 +14,7 @@ use crate::cache::hash_of;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
 use crate::infer::{Engine, Followed, Inference, JobResult};
+use crate::observe::record::Recorder;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
 use crate::plan::{Action, EpochFiles, Event, OrderIndex, OrderState, Planner};
@@ -60,6 +61,8 @@ pub struct Parts {
     pub orders: Vec<Order>,
     /// How orders are found out, where none is declared.
     pub infer: Option<Infer>,
+    /// Where every open is recorded.
+    pub recorder: Option<Recorder>,
     /// Resolves when all that an earlier run left in the cache is known.
     pub scanned: oneshot::Receiver<()>,
     /// What the memory tier, the first one, may hold now; the sender is gone where there is none.
@@ -202,6 +205,9 @@ impl Task {
         let now = self.now();
         match event {
             ReadEvent::Opened { file, process, outcome } => {
+                if let Some(recorder) = &self.parts.recorder {
+                    recorder.record(now, process, file);
+                }
                 self.starvation.active(now, process);
                 self.handle(Event::Opened { file, process, outcome });
             }

@@ -19,7 +19,7 @@ pub(super) fn planner_config(tiers: Vec<u64>) -> PlannerConfig {
 /// What the user said of an order, in the planner's words.
 pub(super) fn order_config(spec: &OrderSpec) -> OrderConfig {
     let ranks = u32::try_from(spec.ranks.len()).unwrap_or(u32::MAX);
-    let loader = spec.batch.map(|batch| LoaderHint {
+    let loader = spec.batch_of_rank().map(|batch| LoaderHint {
         ranks,
         workers: spec.workers.unwrap_or(1),
         prefetch_factor: spec.prefetch_factor.unwrap_or(2), // torch's default

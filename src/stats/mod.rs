@@ -88,6 +88,8 @@ pub struct Reads {
     pub errors: Counter,
     /// Events the planner did not get because its queue was full.
     pub events_dropped: Counter,
+    /// Opens that `--record-opens` did not write because its queue was full or the file failed.
+    pub opens_unrecorded: Counter,
 }
 
 /// What was fetched ahead.

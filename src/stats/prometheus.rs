@@ -76,6 +76,7 @@ fn reads(page: &mut Page, s: &Snapshot) {
     page.counter("starved_seconds_total", "Time in which all reader processes of one rank waited at once.", r.starved_seconds);
     page.counter("read_errors_total", "Opens and reads answered with an error of the store or ours.", r.errors);
     page.counter("events_dropped_total", "Reader events the planner did not get.", r.events_dropped);
+    page.counter("opens_unrecorded_total", "Opens that --record-opens lost.", r.opens_unrecorded);
 }
 
 fn orders(page: &mut Page, s: &Snapshot) {

@@ -60,6 +60,9 @@ pub struct Reads {
     pub starved_seconds: f64,
     pub errors: u64,
     pub events_dropped: u64,
+    /// What `--record-opens` lost.
+    #[serde(default)]
+    pub opens_unrecorded: u64,
 }
 
 /// Bytes of the accesses by outcome, and of the answers.
@@ -308,6 +311,7 @@ fn reads(stats: &Stats) -> Reads {
         starved_seconds: micros(reads.starved_micros.get()),
         errors: reads.errors.get(),
         events_dropped: reads.events_dropped.get(),
+        opens_unrecorded: reads.opens_unrecorded.get(),
     }
 }
 

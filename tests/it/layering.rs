@@ -7,17 +7,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Module → what it may use, lowest first. `*`: everything.
-const MAY_USE: [(&str, &[&str]); 19] = [
+const MAY_USE: [(&str, &[&str]); 20] = [
     ("types", &[]),
     ("order", &["types"]),
     ("dataset", &["types"]),
     ("plan", &["types", "order", "dataset"]),
     ("infer", &["types", "order", "dataset", "plan"]),
     ("stats", &["types"]),
+    ("observe", &["types", "stats", "order", "dataset"]),
     ("store", &["types", "stats"]),
     ("cache", &["types", "stats"]),
     ("fetch", &["types", "stats", "store", "cache"]),
-    ("prefetch", &["types", "stats", "order", "dataset", "plan", "infer", "fetch", "cache"]),
+    ("prefetch", &["types", "stats", "order", "dataset", "plan", "infer", "observe", "fetch", "cache"]),
     // `cache` for the files it is handed by `fetch`: it opens none itself.
     ("fs", &["types", "stats", "dataset", "fetch", "cache"]),
     ("fuse", &["types", "fs", "stats"]),

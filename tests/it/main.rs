@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod auto;
 mod bad_input;
 mod cache;
 mod configs;
@@ -12,9 +13,11 @@ mod golden;
 mod infer;
 mod layering;
 mod mount;
+mod observe;
 mod pressure;
 mod promises;
 mod s3_contract;
+mod sequences;
 mod server;
 mod stats_schema;
 mod store_contract;

@@ -8,11 +8,11 @@ use belady::demo::server::{Server, ServerConfig};
 
 use crate::support::belady::Belady;
 
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/torch_epochs.py");
 
 /// Whether PyTorch is here. Where all tests must run (`BELADY_TEST_REQUIRE_ALL`), it has to be.
-fn torch_is_here() -> bool {
+pub(crate) fn torch_is_here() -> bool {
     let here = Command::new(PYTHON).args(["-c", "import torch, torchvision"]).output().is_ok_and(|output| output.status.success());
     assert!(
         here || std::env::var_os("BELADY_TEST_REQUIRE_ALL").is_none(),
@@ -25,7 +25,7 @@ fn torch_is_here() -> bool {
 }
 
 /// A bucket with a generated dataset, and the same tree as plain files.
-fn dataset(files: u32) -> (Server, tempfile::TempDir) {
+pub(crate) fn dataset(files: u32) -> (Server, tempfile::TempDir) {
     let server = Server::start_with_threads(ServerConfig::default(), 1).expect("a loopback port");
     let dataset = DatasetSpec { files, classes: 10, mean_bytes: 40_000, ..DatasetSpec::default() }.build();
     server.add_dataset(&dataset);

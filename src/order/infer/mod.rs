@@ -9,7 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::types::SampleIndex;
 
-pub mod search;
+pub mod backward;
+pub mod default_generator;
+pub mod dictionary;
+pub mod exhaustive;
+pub mod fit;
+pub mod lanes;
+pub mod linear;
+pub mod meet;
+pub mod needed;
+pub mod replay;
+mod sieve;
+pub mod target;
+mod words;
+
+#[cfg(test)]
+mod tests;
 
 /// What readers opened, as sample indices of one candidate map. What was set aside (probes, other jobs' files) is not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

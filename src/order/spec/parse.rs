@@ -1,201 +1,38 @@
-//! From a text or a table to a checked specification.
-//!
-//! Text: parts separated by `:`, the kind first. A part that is not `word=...` belongs to the value before it, so that
-//! `files=list:/a/b` and roots with a colon need no quoting. No value may contain a comma: `mount -o` splits there; a table may.
+//! From keys and values to a checked specification.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
-
-use serde::{Deserialize, Deserializer};
-
-use crate::order::spec::{OrderKind, OrderSpec, SpecError, nearest};
-use crate::order::torch::RandomSource;
+use crate::order::shard::Tail;
+use crate::order::spec::pairs::{Pairs, U32, U64, refuse};
+use crate::order::spec::{OrderKind, OrderSpec, SpecError, kind};
+use crate::order::subset::{By, Parts, SplitSeed, Subset};
+use crate::types::rule::{NameFile, NameFormat};
 use crate::types::{Rank, SampleRule};
 
 /// More processes than any job has; bounds the list of ranks to 4 MiB.
 const WORLD_MAX: u32 = 1 << 20;
 
-/// Every key, for refusals.
-const KEYS: [&str; 17] = [
-    "seed",
-    "world",
-    "rank",
-    "generator",
-    "offset",
-    "stride",
-    "root",
-    "files",
-    "batch",
-    "workers",
-    "prefetch_factor",
-    "drop_last",
-    "drop_last_batch",
-    "start",
-    "epoch",
-    "epochs",
-    "id",
-];
-
-fn refuse<T>(why: impl Display) -> Result<T, SpecError> {
-    Err(SpecError(format!("order: {why}")))
-}
-
-impl OrderKind {
-    pub(super) const fn has_seed(self) -> bool {
-        matches!(self, Self::TorchDistributed | Self::TorchRandom | Self::TorchRandperm)
-    }
-
-    pub(crate) const fn has_world(self) -> bool {
-        matches!(self, Self::TorchDistributed | Self::Sequential | Self::List)
-    }
-
-    /// Why this kind does not take a key that others take.
-    fn objection(self, key: &str) -> Option<&'static str> {
-        match key {
-            _ if !self.is_declared() => Some("declares nothing and takes no keys"),
-            "seed" if !self.has_seed() => Some("does not shuffle: leave seed out"),
-            "world" | "rank" if !self.has_world() => Some("is read by one process: leave world and rank out, or declare torch-distributed"),
-            "generator" | "offset" | "stride" if self != Self::TorchRandom => {
-                Some("has no generator of its own: only torch-random takes this key")
-            }
-            _ => None,
-        }
-    }
-}
-
-impl FromStr for OrderKind {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        if let Some((_, kind)) = Self::ALL.iter().find(|(name, _)| *name == text) {
-            return Ok(*kind);
-        }
-        let names = Self::ALL.map(|(name, _)| name);
-        let meant = nearest(text, names).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-        refuse(format_args!("{text:?} is no kind of order: use one of {}{meant}", names.join(", ")))
-    }
-}
-
-impl FromStr for OrderSpec {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        if text.contains(',') {
-            return refuse(format_args!(
-                "no value may contain a comma (mount splits there) in {text:?}: join ranks with +, write paths in an [[order]] table"
-            ));
-        }
-        let mut parts = text.split(':');
-        let kind = parts.next().unwrap_or_default();
-        let mut pairs: Vec<(String, String)> = Vec::new();
-        let mut argument: Option<String> = None;
-        for part in parts {
-            match (part.split_once('='), pairs.last_mut()) {
-                (Some((key, value)), _) if is_word(key) => pairs.push((key.to_owned(), value.to_owned())),
-                (_, Some((_, value))) => value.extend([":", part]),
-                (_, None) => match &mut argument {
-                    Some(text) => text.extend([":", part]),
-                    None => argument = Some(part.to_owned()),
-                },
-            }
-        }
-        checked(kind, argument.as_deref(), pairs)
-    }
-}
-
-fn is_word(key: &str) -> bool {
-    !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-}
-
-/// A value of a table as a text: one parser for both forms.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "order: a value is a text, a whole number, true or false")]
-enum Scalar {
-    Flag(bool),
-    Number(i64),
-    Text(String),
-}
-
-impl<'de> Deserialize<'de> for OrderSpec {
-    /// An `[[order]]` table: `kind` and the keys of the text form. Unknown keys are refused.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut table = BTreeMap::<String, Scalar>::deserialize(deserializer)?.into_iter().map(|(key, value)| match value {
-            Scalar::Flag(flag) => (key, flag.to_string()),
-            Scalar::Number(number) => (key, number.to_string()),
-            Scalar::Text(text) => (key, text),
-        });
-        let mut pairs: Vec<(String, String)> = table.by_ref().collect();
-        let Some(place) = pairs.iter().position(|(key, _)| key == "kind") else {
-            return Err(serde::de::Error::custom("order: a table needs a kind, e.g. kind = \"torch-distributed\""));
-        };
-        let (_, kind) = pairs.remove(place);
-        let (kind, argument) = kind.split_once(':').map_or((kind.as_str(), None), |(kind, argument)| (kind, Some(argument)));
-        checked(kind, argument, pairs).map_err(serde::de::Error::custom)
-    }
-}
-
-/// Key-value pairs that are known, given once and taken by the kind.
-struct Pairs(Vec<(String, String)>);
-
-impl Pairs {
-    fn check(kind: OrderKind, pairs: Vec<(String, String)>) -> Result<Self, SpecError> {
-        for (place, (key, _)) in pairs.iter().enumerate() {
-            if !KEYS.contains(&key.as_str()) {
-                let meant =
-                    nearest(key, KEYS).map_or_else(|| format!("the keys are {}", KEYS.join(", ")), |k| format!("did you mean {k}?"));
-                return refuse(format_args!("unknown key {key:?}: {meant}"));
-            }
-            if pairs[..place].iter().any(|(earlier, _)| earlier == key) {
-                return refuse(format_args!("{key} is given twice: give it once"));
-            }
-            if let Some(objection) = kind.objection(key) {
-                return refuse(format_args!("{key}: {kind} {objection}"));
-            }
-        }
-        Ok(Self(pairs))
-    }
-
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
-    }
-
-    fn number<T: TryFrom<i128>>(&self, key: &str, range: RangeInclusive<i128>) -> Result<Option<T>, SpecError> {
-        let Some(text) = self.get(key) else { return Ok(None) };
-        let value = text.parse::<i128>().ok().filter(|value| range.contains(value)).and_then(|value| T::try_from(value).ok());
-        match value {
-            Some(value) => Ok(Some(value)),
-            None => refuse(format_args!("{key}={text} is not a whole number from {} to {}", range.start(), range.end())),
-        }
-    }
-
-    fn flag(&self, key: &str) -> Result<bool, SpecError> {
-        match self.get(key) {
-            None | Some("false") => Ok(false),
-            Some("true") => Ok(true),
-            Some(text) => refuse(format_args!("{key}={text} is neither true nor false")),
-        }
-    }
-}
-
-const U32: RangeInclusive<i128> = 0..=u32::MAX as i128;
-const U64: RangeInclusive<i128> = 0..=u64::MAX as i128;
-
-fn checked(kind: &str, argument: Option<&str>, pairs: Vec<(String, String)>) -> Result<OrderSpec, SpecError> {
-    let kind: OrderKind = kind.parse()?;
-    let pairs = Pairs::check(kind, pairs)?;
+pub(super) fn checked(name: &str, argument: Option<&str>, pairs: Vec<(String, String)>) -> Result<OrderSpec, SpecError> {
+    let (name, keys) = kind::find(name)?;
+    let pairs = Pairs::check(name, keys, pairs)?;
+    let kind = OrderKind::parse(name, &pairs)?;
     let files = files(kind, argument, &pairs)?;
     let root = root(pairs.get("root").unwrap_or_default())?;
     let (world, ranks) = ranks(&pairs)?;
     let batch = pairs.number("batch", 1..=*U32.end())?;
-    // Where no DistributedSampler is at work, drop_last can only be the DataLoader's.
-    let by_sampler = kind == OrderKind::TorchDistributed || world > 1;
-    let drop_last = pairs.flag("drop_last")?;
-    let drop_last_batch = pairs.flag("drop_last_batch")? || (drop_last && !by_sampler);
-    if drop_last_batch && batch.is_none() {
-        return refuse("the last, incomplete batch is to be dropped, but batch= is not given: add batch=SIZE");
+    let (tail, drop_last_batch) = tail(kind, world, &pairs)?;
+    let by_batches = matches!(kind, OrderKind::Accelerate { .. } | OrderKind::HfTrainer { .. });
+    match batch {
+        None if drop_last_batch => {
+            return refuse("the last, incomplete batch is to be dropped, but batch= is not given: add batch=SIZE");
+        }
+        None if by_batches && world > 1 => return refuse(format_args!("{kind} deals whole batches to its processes: add batch=SIZE")),
+        Some(batch) if splits_batches(kind) && batch % world != 0 => {
+            return refuse(format_args!(
+                "split_batches cuts each batch in {world} pieces: batch={batch} must be a multiple of world={world}"
+            ));
+        }
+        _ => {}
     }
+    let seed = seed(kind, &pairs)?;
     let id = match pairs.get("id") {
         Some("") => return refuse("id= is empty: give a name, or leave it out"),
         Some(id) => id.to_owned(),
@@ -207,11 +44,11 @@ fn checked(kind: &str, argument: Option<&str>, pairs: Vec<(String, String)>) -> 
         kind,
         root,
         files,
-        seed: seed(kind, &pairs)?,
-        source: source(&pairs)?,
+        subset: subset(kind, &pairs)?,
+        seed,
         world,
         ranks,
-        drop_last: drop_last && by_sampler,
+        tail,
         drop_last_batch,
         batch,
         workers: pairs.number("workers", U32)?,
@@ -222,6 +59,96 @@ fn checked(kind: &str, argument: Option<&str>, pairs: Vec<(String, String)>) -> 
     })
 }
 
+pub(super) const fn splits_batches(kind: OrderKind) -> bool {
+    matches!(kind, OrderKind::Accelerate { split_batches: true, .. } | OrderKind::HfTrainer { split_batches: true })
+}
+
+/// What a kind does with what does not go evenly into its ranks, unless the user says.
+pub(super) const fn usual_tail(kind: OrderKind) -> Tail {
+    match kind {
+        // A slice indices[rank::world]: nobody pads it.
+        OrderKind::NumpyLegacy { .. } | OrderKind::NumpyGenerator { .. } | OrderKind::Grain => Tail::Uneven,
+        OrderKind::PythonShuffle { .. } | OrderKind::PythonSample { .. } | OrderKind::Wids { .. } | OrderKind::Dlio { .. } => Tail::Uneven,
+        _ => Tail::Pad,
+    }
+}
+
+/// What the ranks do at the end, and whether each leaves off its last batch.
+fn tail(kind: OrderKind, world: u32, pairs: &Pairs) -> Result<(Tail, bool), SpecError> {
+    // Where nothing deals to ranks, drop_last can only be the DataLoader's.
+    let by_sampler = match kind {
+        OrderKind::TorchDistributed | OrderKind::Lightning => true,
+        OrderKind::TimmRepeatAug { .. } | OrderKind::TorchvisionRepeatAug { .. } => false,
+        _ => world > 1,
+    };
+    let drop_last = pairs.flag("drop_last")?;
+    let said = pairs.word("tail", &Tail::ALL)?;
+    if drop_last && by_sampler && said.is_some_and(|tail| tail != Tail::Drop) {
+        return refuse("drop_last=true and tail= contradict each other: give one of them");
+    }
+    let tail = if drop_last && by_sampler { Tail::Drop } else { said.unwrap_or(usual_tail(kind)) };
+    Ok((tail, pairs.flag("drop_last_batch")? || (drop_last && !by_sampler)))
+}
+
+/// Which samples of the dataset the loader has.
+fn subset(kind: OrderKind, pairs: &Pairs) -> Result<Option<Subset>, SpecError> {
+    if let Some(text) = pairs.get("indices") {
+        if pairs.get("split").is_some() {
+            return refuse("indices and split both choose samples: give one of them");
+        }
+        let (range, step) = text.split_once('/').unwrap_or((text, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (Ok(first), Ok(last), Ok(step)) = (first.parse(), last.parse(), step.parse::<u32>()) else {
+            return refuse(format_args!("indices={text} is no range: write 0-899, or 0-998/2 for every second one"));
+        };
+        if first > last || step == 0 {
+            return refuse(format_args!("indices={text} is empty or runs backwards: write FIRST-LAST or FIRST-LAST/STEP"));
+        }
+        return Ok(Some(Subset::Range { first, last, step }));
+    }
+    let Some(text) = pairs.get("split") else {
+        return match ["part", "split_seed", "split_by"].into_iter().find(|key| pairs.get(key).is_some()) {
+            Some(key) => refuse(format_args!("{key} belongs to a split: add split=, e.g. split=0.8+0.2")),
+            None => Ok(None),
+        };
+    };
+    let parts = parts(text)?;
+    let by = pairs.word("split_by", &By::ALL)?.unwrap_or_default();
+    let most = if by == By::NumpyLegacy { i128::from(u32::MAX) } else { i128::from(u64::MAX) };
+    let seed = match pairs.number("split_seed", 0..=most)? {
+        Some(seed) => SplitSeed::Own(seed),
+        None if by == By::Listing => SplitSeed::Own(0),
+        None if by == By::Torch && draws_from_default(kind) => SplitSeed::Default,
+        None => return refuse("the split is shuffled by a generator of its own: add split_seed="),
+    };
+    let Some(part) = pairs.number("part", 0..=i128::from(u32::MAX))? else {
+        return refuse("split= makes several parts: add part=, 0 for the first");
+    };
+    if part >= parts.len() {
+        return refuse(format_args!("part={part}: split={text} has the parts 0 to {}", parts.len() - 1));
+    }
+    Ok(Some(Subset::Split { by, seed, parts, part }))
+}
+
+/// Whether the order's seed is that of torch's default generator, which `random_split` draws from, too.
+const fn draws_from_default(kind: OrderKind) -> bool {
+    matches!(kind, OrderKind::TorchRandom { .. } | OrderKind::TorchSubset { .. } | OrderKind::Torchdata { .. })
+}
+
+fn parts(text: &str) -> Result<Parts, SpecError> {
+    let parts: Vec<&str> = text.split('+').collect();
+    if let Ok(counts) = parts.iter().map(|part| part.parse::<u32>()).collect() {
+        return Ok(Parts::Counts(counts));
+    }
+    let plain = |part: &&str| part.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let fractions: Option<Vec<f64>> = parts.iter().map(|part| Some(part).filter(|part| plain(part))?.parse().ok()).collect();
+    match fractions {
+        // What torch allows for rounding.
+        Some(fractions) if (fractions.iter().sum::<f64>() - 1.0).abs() < 1e-9 => Ok(Parts::Fractions(fractions)),
+        _ => refuse(format_args!("split={text}: write numbers of samples, 900+100, or fractions that make 1, 0.9+0.1")),
+    }
+}
+
 fn files(kind: OrderKind, argument: Option<&str>, pairs: &Pairs) -> Result<SampleRule, SpecError> {
     let given = match pairs.get("files").map(str::parse) {
         Some(Ok(rule)) => Some(rule),
@@ -229,8 +156,8 @@ fn files(kind: OrderKind, argument: Option<&str>, pairs: &Pairs) -> Result<Sampl
         None => None,
     };
     match (kind, argument, given) {
-        (OrderKind::List, Some(path), None) if !path.is_empty() => Ok(SampleRule::List(path.into())),
-        (OrderKind::List, None, Some(rule @ SampleRule::List(_))) => Ok(rule),
+        (OrderKind::List, Some(path), None) if !path.is_empty() => Ok(SampleRule::Names(NameFormat::List, NameFile::from(path))),
+        (OrderKind::List, None, Some(rule @ SampleRule::Names(..))) => Ok(rule),
         (OrderKind::List, Some(_), Some(_)) => refuse("list names its file twice: write list:FILE without files="),
         (OrderKind::List, _, _) => refuse("list needs its file: write list:FILE"),
         (_, Some(argument), _) => refuse(format_args!("{argument:?} after {kind} is not key=value: write e.g. {kind}:seed=0")),
@@ -246,38 +173,42 @@ fn root(text: &str) -> Result<String, SpecError> {
     Ok(root.to_owned())
 }
 
-/// torch takes seeds from -2^63 to 2^64 - 1, negative ones as two's complement.
+/// How a kind takes its seed: the least, the greatest, and what it is where it is not given (`None`: it must be).
+const fn seed_rule(kind: OrderKind) -> (i128, i128, Option<u64>) {
+    // torch takes seeds from -2^63 to 2^64 - 1, negative ones as two's complement.
+    let (least, most) = match kind {
+        // A seed plus epoch must stay below 2^32, or numpy refuses it.
+        OrderKind::NumpyLegacy { .. } | OrderKind::Dlio { .. } | OrderKind::Grain => (0, u32::MAX as i128),
+        OrderKind::NumpyGenerator { .. } | OrderKind::PythonShuffle { .. } | OrderKind::PythonSample { .. } => (0, u64::MAX as i128),
+        OrderKind::Mosaic { .. } | OrderKind::Webdataset { .. } | OrderKind::Wids { .. } => (0, u64::MAX as i128),
+        _ => (i64::MIN as i128, u64::MAX as i128),
+    };
+    let usual = match kind {
+        OrderKind::HfTrainer { .. } => Some(42),
+        OrderKind::Mosaic { .. } => Some(crate::order::mosaic::Config::SEED),
+        OrderKind::Dlio { .. } => Some(123),
+        OrderKind::TorchRandom { .. } | OrderKind::TorchRandperm | OrderKind::TorchSubset { .. } | OrderKind::Torchdata { .. } => None,
+        OrderKind::Accelerate { .. } | OrderKind::NumpyLegacy { .. } | OrderKind::NumpyGenerator { .. } => None,
+        OrderKind::PythonShuffle { .. } | OrderKind::PythonSample { .. } | OrderKind::Webdataset { .. } | OrderKind::Grain => None,
+        // DistributedSampler's own default, and that of wids and the reference scripts; some have no seed at all.
+        _ => Some(0),
+    };
+    (least, most, usual)
+}
+
 fn seed(kind: OrderKind, pairs: &Pairs) -> Result<u64, SpecError> {
-    let seed = pairs.number::<i128>("seed", i128::from(i64::MIN)..=i128::from(u64::MAX))?;
-    match (kind, seed) {
-        (_, Some(seed)) => {
+    let (least, most, usual) = seed_rule(kind);
+    match (pairs.number::<i128>("seed", least..=most)?, usual) {
+        (Some(seed), _) => {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "two's complement is what torch does")]
             let seed = seed as u64;
             Ok(seed)
         }
-        // DistributedSampler's own default is 0; the others follow whatever the program set.
-        (OrderKind::TorchRandom | OrderKind::TorchRandperm, None) => {
-            refuse(format_args!("{kind} needs seed=: the number given to torch.manual_seed; without one no epoch can be known"))
+        (None, Some(usual)) => Ok(usual),
+        (None, None) => {
+            refuse(format_args!("{kind} needs seed=: the number its generator was seeded with; without one no epoch can be known"))
         }
-        (_, None) => Ok(0),
     }
-}
-
-fn source(pairs: &Pairs) -> Result<RandomSource, SpecError> {
-    let (offset, stride) = (pairs.number("offset", U64)?, pairs.number("stride", U64)?);
-    let given = match pairs.get("generator") {
-        None | Some("default") => {
-            let (offset, stride) = (offset.unwrap_or(RandomSource::OFFSET), stride.unwrap_or(RandomSource::STRIDE));
-            return Ok(RandomSource::Default { offset, stride });
-        }
-        Some("loader") => RandomSource::Loader,
-        Some("sampler") => RandomSource::Sampler,
-        Some(text) => return refuse(format_args!("generator={text} is unknown: use default, loader or sampler")),
-    };
-    if offset.is_some() || stride.is_some() {
-        return refuse("offset and stride count outputs of the default generator: leave them out, or write generator=default");
-    }
-    Ok(given)
 }
 
 /// World and local ranks. A node that says nothing of its ranks has all of them.
@@ -309,148 +240,5 @@ fn ranks(pairs: &Pairs) -> Result<(u32, Vec<Rank>), SpecError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spec(text: &str) -> OrderSpec {
-        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
-    }
-
-    #[test]
-    fn the_example_of_the_manual() {
-        let spec =
-            spec("torch-distributed:seed=0:world=8:rank=0-7:root=train:files=imagefolder:batch=256:workers=8:drop_last=false:start=0");
-        assert_eq!(spec.kind, OrderKind::TorchDistributed);
-        assert_eq!((spec.seed, spec.world, spec.ranks.as_slice()), (0, 8, [0, 1, 2, 3, 4, 5, 6, 7].as_slice()));
-        assert_eq!((spec.root.as_str(), spec.id.as_str(), &spec.files), ("train", "train", &SampleRule::ImageFolder));
-        assert_eq!((spec.batch, spec.workers, spec.drop_last, spec.start), (Some(256), Some(8), false, 0));
-    }
-
-    #[test]
-    fn what_is_printed_parses_to_the_same() {
-        for text in [
-            "auto",
-            "none",
-            "sequential",
-            "sequential:world=4:rank=1+3:drop_last=true",
-            "list:/data/a:b.txt:root=x",
-            "torch-distributed",
-            "torch-distributed:world=16:rank=8-11+15:seed=-1:root=/a/b/:files=list:c:epoch=3:start=5:epochs=90:id=train",
-            "torch-random:seed=18446744073709551615:offset=13005:stride=6:batch=4:drop_last=true",
-            "torch-random:seed=1:generator=loader:workers=0:prefetch_factor=4",
-            "torch-random:seed=1:generator=sampler:files=sorted",
-            "torch-randperm:seed=42:batch=7:drop_last_batch=true",
-        ] {
-            let first = spec(text);
-            assert_eq!(spec(&first.to_string()), first, "{text} -> {first}");
-        }
-        assert_eq!(spec("list:/data/a:b.txt").files, SampleRule::List("/data/a:b.txt".into()));
-        assert_eq!(spec("torch-distributed:world=16:rank=8-11+15").ranks_text(), "8-11+15");
-        assert_eq!(spec("torch-distributed:seed=-1").seed, u64::MAX);
-        assert_eq!(spec("torch-distributed:world=3").ranks, [0, 1, 2]);
-    }
-
-    #[test]
-    fn drop_last_is_the_samplers_where_there_is_one() {
-        let sampler = spec("torch-distributed:world=2:drop_last=true");
-        assert_eq!((sampler.drop_last, sampler.drop_last_batch), (true, false));
-        let loader = spec("sequential:drop_last=true:batch=4");
-        assert_eq!((loader.drop_last, loader.drop_last_batch), (false, true));
-    }
-
-    /// Each refusal names the bad part and the remedy, in one line.
-    #[test]
-    fn bad_specifications_are_refused_by_name() {
-        for (text, part, remedy) in [
-            ("", "\"\"", "torch-distributed, torch-random"),
-            ("torch-distribute", "\"torch-distribute\"", "did you mean torch-distributed?"),
-            ("torch-distributed:seed=x", "seed=x", "whole number"),
-            ("torch-distributed:seed=18446744073709551616", "seed=18446744073709551616", "18446744073709551615"),
-            ("torch-distributed:world=0", "world=0", "from 1"),
-            ("torch-distributed:world=8:rank=8", "rank 8", "world=8"),
-            ("torch-distributed:world=8:rank=0-4294967295", "rank 4294967295", "world=8"),
-            ("torch-distributed:world=8:rank=3-1", "3-1", "1-3"),
-            ("torch-distributed:world=8:rank=1+1", "rank 1", "twice"),
-            ("torch-distributed:world=8:rank=0-7+0-7+0-7", "rank 0", "twice"),
-            ("torch-distributed:world=8:rank=", "\"\"", "0-7"),
-            ("torch-distributed:world=8:rank=0,2", "comma", "+"),
-            ("torch-distributed:sed=1", "\"sed\"", "did you mean seed?"),
-            ("torch-distributed:colour=1", "\"colour\"", "prefetch_factor"),
-            ("torch-distributed:seed=1:seed=2", "seed", "twice"),
-            ("torch-distributed:seed", "\"seed\"", "key=value"),
-            ("torch-distributed:batch=0", "batch=0", "from 1"),
-            ("torch-distributed:drop_last=yes", "drop_last=yes", "true nor false"),
-            ("torch-distributed:drop_last_batch=true", "batch", "add batch=SIZE"),
-            ("torch-distributed:files=glob", "\"glob\"", "imagefolder, sorted or list:FILE"),
-            ("torch-distributed:root=../x", "root=../x", "root=train"),
-            ("torch-distributed:root=a//x", "root=a//x", "root=train"),
-            ("torch-distributed:id=", "id=", "leave it out"),
-            ("torch-distributed:generator=loader", "generator", "torch-random"),
-            ("torch-random", "torch-random", "seed="),
-            ("torch-random:seed=1:world=2", "world", "torch-distributed"),
-            ("torch-random:seed=1:generator=me", "generator=me", "default, loader or sampler"),
-            ("torch-random:seed=1:generator=loader:stride=2", "stride", "generator=default"),
-            ("sequential:seed=1", "seed", "leave seed out"),
-            ("list", "list", "list:FILE"),
-            ("list:", "list", "list:FILE"),
-            ("list:a:files=sorted", "list", "without files="),
-            ("auto:root=x", "root", "no keys"),
-        ] {
-            let error = text.parse::<OrderSpec>().expect_err(text).to_string();
-            assert!(error.contains(part) && error.contains(remedy) && !error.contains('\n'), "{text}: {error}");
-        }
-    }
-
-    #[derive(Deserialize, Debug)]
-    struct File {
-        order: Vec<OrderSpec>,
-    }
-
-    #[test]
-    fn tables_say_the_same_as_texts() {
-        let file: File = toml::from_str(
-            "[[order]]\nkind = 'torch-distributed'\nseed = -1\nworld = 8\nrank = '0+2'\nroot = 'a,b'\ndrop_last = true\n\
-             [[order]]\nkind = 'list'\nfiles = 'list:/x'\n[[order]]\nkind = 'list:/x'\n[[order]]\nkind = 'torch-distributed'\nworld = 4\nrank = 3\n",
-        )
-        .unwrap();
-        let mut first = spec("torch-distributed:seed=-1:world=8:rank=0+2:drop_last=true");
-        (first.root, first.id) = ("a,b".to_owned(), "a,b".to_owned());
-        let third = spec("torch-distributed:world=4:rank=3");
-        assert_eq!(file.order, [first, spec("list:/x"), spec("list:/x"), third]);
-    }
-
-    #[test]
-    fn tables_are_refused_like_texts() {
-        for (table, part) in [
-            ("seed = 1", "needs a kind"),
-            ("kind = 'torch-distributed'\nworlds = 8", "did you mean world?"),
-            ("kind = 'torch-distributed'\nworld = 8\nrank = 8", "rank 8 is not below world=8"),
-            ("kind = 'torch-distributed'\nseed = 1.5", "a text, a whole number, true or false"),
-        ] {
-            let error = toml::from_str::<File>(&format!("[[order]]\n{table}\n")).expect_err(table).to_string();
-            assert!(error.contains(part), "{table}: {error}");
-        }
-    }
-
-    #[test]
-    fn orders_get_names_of_their_own() {
-        let mut specs = ["sequential", "sequential:id=a-2", "sequential:id=a", "sequential", "sequential:id=a", "sequential"].map(spec);
-        crate::order::spec::make_ids_distinct(&mut specs);
-        assert_eq!(specs.map(|spec| spec.id), ["sequential", "a-2", "a", "sequential-2", "a-3", "sequential-3"]);
-    }
-
-    #[test]
-    fn a_sampler_is_made_or_refused_by_name() {
-        assert_eq!(spec("torch-distributed:world=4:rank=0-1").sampler(10).unwrap().len(), 6);
-        assert_eq!(spec("torch-random:seed=1:batch=4:drop_last=true").sampler(10).unwrap().len(), 8);
-        for (text, n, part) in [
-            ("auto", 10, "auto declares no order"),
-            ("torch-distributed", 0, "check root= and files="),
-            ("torch-distributed:world=8:drop_last=true", 7, "check world="),
-            ("sequential:start=11", 10, "start=11"),
-        ] {
-            let error = spec(text).sampler(n).expect_err(text).to_string();
-            assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-}
+#[path = "parse_tests.rs"]
+mod tests;

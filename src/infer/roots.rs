@@ -1,58 +1,10 @@
-//! Candidate numberings of the files below a root as samples, and which root a file belongs to.
+//! Which part of a dataset a file belongs to: what reads one part for one job has an order of its own.
 //!
-//! A map is confirmed by the order that is found over it, never assumed.
+//! Not here: the numberings of its files (`dataset/maps`).
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use crate::dataset::samples::samples;
 use crate::dataset::{DirIndex, Manifest, Node};
-use crate::types::{FileIndex, SampleIndex, SampleRule};
-
-/// One numbering.
-#[derive(Clone, Debug)]
-pub(super) struct Map {
-    pub(super) root: String,
-    pub(super) rule: SampleRule,
-    pub(super) files: Arc<[FileIndex]>,
-    /// Sample of each file of the manifest; `u32::MAX`: none.
-    numbers: Vec<u32>,
-}
-
-impl Map {
-    fn new(root: &str, rule: SampleRule, files: Vec<FileIndex>, manifest: &Manifest) -> Self {
-        let mut numbers = vec![u32::MAX; manifest.len()];
-        for (number, file) in (0u32..).zip(&files) {
-            numbers[file.at()] = number;
-        }
-        Self { root: root.to_owned(), rule, files: files.into(), numbers }
-    }
-
-    pub(super) fn len(&self) -> u32 {
-        u32::try_from(self.files.len()).unwrap_or(u32::MAX)
-    }
-
-    pub(super) fn sample(&self, file: FileIndex) -> Option<SampleIndex> {
-        self.numbers.get(file.at()).copied().filter(|&number| number != u32::MAX)
-    }
-}
-
-/// The maps that number all (or nearly all) of the opened files, the likeliest first.
-pub(super) fn candidates(manifest: &Manifest, root: &str, opened: &[FileIndex]) -> Vec<Map> {
-    let mut maps: Vec<Map> = Vec::new();
-    for rule in [SampleRule::ImageFolder, SampleRule::Sorted] {
-        let Ok(files) = samples(manifest, root, &rule, None) else { continue };
-        if maps.iter().any(|map| *map.files == *files) {
-            continue;
-        }
-        let map = Map::new(root, rule, files, manifest);
-        let known = opened.iter().filter(|&&file| map.sample(file).is_some()).count();
-        if known * 10 >= opened.len() * 9 {
-            maps.push(map);
-        }
-    }
-    maps
-}
 
 /// Words that directories of the parts of a dataset begin with.
 const PARTS: [&str; 8] = ["train", "val", "test", "dev", "eval", "trn", "tst", "unlabeled"];

@@ -1,0 +1,19 @@
+//! Who reads: from the thread ids that FUSE gives to streams, rank processes and jobs; what their environment says; logs of opens; the
+//! recorded orders of earlier epochs.
+//!
+//! - `process`: what `/proc` says of a thread, read once per thread, off the async threads ([`process::peek`]). What cannot be read is unknown.
+//! - `readers`: grouping, pure ([`readers::Readers`]).
+//! - `hints`: the environment's allow-list and the cgroup, pure ([`hints::Hints`]).
+//! - `leading`: opens before the first epoch that belong to no order, pure.
+//! - `log`: parsing logs of opens; `record`: writing one (`--record-opens`).
+//! - `recorded`: orders kept beside the cache.
+//!
+//! Not here: which order it is (`order::infer`), which file is which sample (`dataset::maps`).
+
+pub mod hints;
+pub mod leading;
+pub mod log;
+pub mod process;
+pub mod readers;
+pub mod record;
+pub mod recorded;

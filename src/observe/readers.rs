@@ -1,0 +1,308 @@
+//! Threads → streams, rank processes and jobs. Pure: facts about threads are handed in ([`Readers::learn`]), time too.
+//!
+//! A *reader* is one life of one thread id; its number never changes and is not reused. A *stream* is what reads in order: a process, or a
+//! thread of a pool. A *rank process* is the parent of a DataLoader's workers, or the reader itself when it has none. A *job* is what runs
+//! one order: rank processes of one command below one launcher.
+//!
+//! Facts come later than opens, so callers keep opens by reader and ask for [`Readers::groups`] when they need streams.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use crate::observe::process::{Launch, ProcFacts, Process};
+
+/// Readers remembered: 8 ranks of 32 workers with new processes every epoch, for a dozen epochs. About 250 B each.
+pub const READERS_MAX: usize = 4096;
+/// A thread id that was silent for so long may be another thread now: it is looked at again. No kernel reuses ids faster than this at the usual
+/// `pid_max` of 4 M; with 32,768 it would take 3,000 new processes a second.
+pub const SILENT_FOR: Duration = Duration::from_secs(10);
+
+/// Number of a reader, in the order they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReaderId(pub u32);
+
+/// A process in its lifetime: id and start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Life {
+    pub process: u32,
+    pub start: u64,
+}
+
+impl From<&Process> for Life {
+    fn from(process: &Process) -> Self {
+        Self { process: process.id, start: process.start }
+    }
+}
+
+/// A rank process, or what stands in for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rank {
+    /// Of a process that is known.
+    Of(Life),
+    /// Nothing is known of the reader: each is its own.
+    Alone(ReaderId),
+    /// Thread id 0: nobody can be told from anybody.
+    Nobody,
+}
+
+/// A job: its launcher and its command, or a rank process for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Job {
+    Below(Life, u64),
+    Alone(Rank),
+}
+
+/// What an open's thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub reader: ReaderId,
+    /// Whether facts of the thread are wanted: call [`Readers::learn`] when they are there.
+    pub look: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Reader {
+    thread: u32,
+    facts: Option<ProcFacts>,
+    seen: Duration,
+    /// When facts were last asked for.
+    asked: Duration,
+}
+
+/// Opens of one job, by stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group<T> {
+    pub job: Job,
+    /// Its rank processes, in the order of their first opens.
+    pub ranks: Vec<Rank>,
+    /// (stream, what was opened), in the order they came; streams are numbered from 0 as they appear.
+    pub opens: Vec<(u32, T)>,
+    /// Rank process of each stream: index in `ranks`.
+    pub rank_of_stream: Vec<u32>,
+    /// Whether each stream is in order: not with thread pools and unknown readers. Otherwise all opens have stream 0.
+    pub streams_known: bool,
+}
+
+/// Everybody who opened something.
+#[derive(Debug, Default)]
+pub struct Readers {
+    readers: HashMap<ReaderId, Reader>,
+    by_thread: HashMap<u32, ReaderId>,
+    /// Processes that have workers: where a spawned one is among them, it is a rank process itself (`torch.multiprocessing.spawn`).
+    with_workers: HashSet<Life>,
+    next: u32,
+}
+
+impl Readers {
+    /// A thread opened something at `now`.
+    pub fn opened(&mut self, now: Duration, thread: u32) -> Seen {
+        if let Some(reader) = self.by_thread.get(&thread).and_then(|id| Some((*id, self.readers.get_mut(id)?))) {
+            let (id, known) = reader;
+            let look = thread != 0 && now.saturating_sub(known.seen) >= SILENT_FOR && now.saturating_sub(known.asked) >= SILENT_FOR;
+            known.seen = now;
+            if look {
+                known.asked = now;
+            }
+            return Seen { reader: id, look };
+        }
+        Seen { reader: self.add(now, thread), look: thread != 0 }
+    }
+
+    /// What is known of a thread now. When its id was another thread's before, later opens are a new reader's (given back); those since the
+    /// thread was asked about, at most some milliseconds of them, stay with the old one.
+    pub fn learn(&mut self, facts: ProcFacts) -> Option<ReaderId> {
+        let id = *self.by_thread.get(&facts.thread)?;
+        let reader = self.readers.get_mut(&id)?;
+        if facts.line.is_empty() {
+            return None;
+        }
+        if let Some(at) = rank(&facts.line, &HashSet::new()).filter(|at| *at > own(&facts.line)) {
+            if self.with_workers.len() >= READERS_MAX {
+                self.with_workers.clear();
+            }
+            self.with_workers.insert((&facts.line[at]).into());
+        }
+        match &reader.facts {
+            Some(known)
+                if known.line.first().map(Life::from) != facts.line.first().map(Life::from) || known.thread_start != facts.thread_start =>
+            {
+                let (now, thread) = (reader.seen, reader.thread);
+                let fresh = self.add(now, thread);
+                if let Some(reader) = self.readers.get_mut(&fresh) {
+                    reader.facts = Some(facts);
+                }
+                Some(fresh)
+            }
+            // A parent that ended is replaced by init: what was known first is right.
+            Some(_) => None,
+            None => {
+                reader.facts = Some(facts);
+                None
+            }
+        }
+    }
+
+    /// Readers remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.readers.len()
+    }
+
+    /// Whether nobody is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.readers.is_empty()
+    }
+
+    /// The rank process of a reader.
+    #[must_use]
+    pub fn rank(&self, reader: ReaderId) -> Rank {
+        match self.readers.get(&reader) {
+            Some(known) if known.thread == 0 => Rank::Nobody,
+            Some(Reader { facts: Some(facts), .. }) => {
+                self.rank_in(&facts.line).map_or(Rank::Alone(reader), |at| Rank::Of((&facts.line[at]).into()))
+            }
+            _ => Rank::Alone(reader),
+        }
+    }
+
+    /// The job of a reader.
+    #[must_use]
+    pub fn job(&self, reader: ReaderId) -> Job {
+        let Some(Reader { facts: Some(facts), .. }) = self.readers.get(&reader) else { return Job::Alone(self.rank(reader)) };
+        let Some(at) = self.rank_in(&facts.line) else { return Job::Alone(self.rank(reader)) };
+        match facts.line.get(at + 1) {
+            // Every spawned process has another command line.
+            Some(launcher) if facts.line[at].launch == Launch::Spawned => Job::Below(launcher.into(), 0),
+            Some(launcher) if facts.line[at].command != 0 => Job::Below(launcher.into(), facts.line[at].command),
+            _ => Job::Alone(self.rank(reader)),
+        }
+    }
+
+    /// The opens of each job with its streams, in the order of their first opens.
+    #[must_use]
+    pub fn groups<T: Copy>(&self, opens: &[(ReaderId, T)]) -> Vec<Group<T>> {
+        let mut groups: Vec<Building<T>> = Vec::new();
+        let mut by_job: HashMap<Job, usize> = HashMap::new();
+        let mut job_of: HashMap<ReaderId, Job> = HashMap::new();
+        for &(reader, what) in opens {
+            let job = *job_of.entry(reader).or_insert_with(|| self.job(reader));
+            let at = *by_job.entry(job).or_insert_with(|| {
+                groups.push(Building::new(job));
+                groups.len() - 1
+            });
+            groups[at].add(self, reader, what);
+        }
+        groups.into_iter().map(Building::finish).collect()
+    }
+
+    fn rank_in(&self, line: &[Process]) -> Option<usize> {
+        rank(line, &self.with_workers)
+    }
+
+    fn add(&mut self, now: Duration, thread: u32) -> ReaderId {
+        if self.readers.len() >= READERS_MAX {
+            self.forget();
+        }
+        let id = ReaderId(self.next);
+        self.next = self.next.wrapping_add(1);
+        self.readers.insert(id, Reader { thread, facts: None, seen: now, asked: now });
+        self.by_thread.insert(thread, id);
+        id
+    }
+
+    /// Forgets the eighth that was silent longest: so that it is seldom looked for.
+    fn forget(&mut self) {
+        let mut silent: Vec<(Duration, ReaderId)> = self.readers.iter().map(|(id, reader)| (reader.seen, *id)).collect();
+        silent.sort_unstable();
+        for (_, id) in silent.into_iter().take(READERS_MAX / 8) {
+            if let Some(reader) = self.readers.remove(&id)
+                && self.by_thread.get(&reader.thread) == Some(&id)
+            {
+                self.by_thread.remove(&reader.thread);
+            }
+        }
+    }
+
+    /// The process that reads in order on behalf of a thread: its own, or that of whom it moves bytes to.
+    fn stream(&self, reader: ReaderId) -> Option<(Life, u32)> {
+        let known = self.readers.get(&reader)?;
+        let line = &known.facts.as_ref()?.line;
+        let at = own(line);
+        // A mover's threads do not count: its parent waits for it.
+        Some((line.get(at)?.into(), if at == 0 { known.thread } else { 0 }))
+    }
+}
+
+/// Streams of one job while they are collected.
+struct Building<T> {
+    group: Group<T>,
+    streams: HashMap<(Option<Life>, Option<ReaderId>), u32>,
+    rank_places: HashMap<Rank, u32>,
+    /// First thread of each process: a second one makes it a pool.
+    threads: HashMap<Life, u32>,
+}
+
+impl<T: Copy> Building<T> {
+    fn new(job: Job) -> Self {
+        let group = Group { job, ranks: Vec::new(), opens: Vec::new(), rank_of_stream: Vec::new(), streams_known: true };
+        Self { group, streams: HashMap::new(), rank_places: HashMap::new(), threads: HashMap::new() }
+    }
+
+    fn add(&mut self, readers: &Readers, reader: ReaderId, what: T) {
+        let rank = readers.rank(reader);
+        let stream = readers.stream(reader);
+        match stream {
+            Some((life, thread)) if *self.threads.entry(life).or_insert(thread) != thread => self.group.streams_known = false,
+            None if rank == Rank::Nobody => self.group.streams_known = false,
+            _ => {}
+        }
+        let key = (stream.map(|(life, _)| life), stream.is_none().then_some(reader));
+        let group = &mut self.group;
+        let place = *self.rank_places.entry(rank).or_insert_with(|| {
+            group.ranks.push(rank);
+            count(group.ranks.len()) - 1
+        });
+        let stream = *self.streams.entry(key).or_insert_with(|| {
+            group.rank_of_stream.push(place);
+            count(group.rank_of_stream.len()) - 1
+        });
+        group.opens.push((stream, what));
+    }
+
+    fn finish(mut self) -> Group<T> {
+        if !self.group.streams_known {
+            for open in &mut self.group.opens {
+                open.0 = 0;
+            }
+            self.group.rank_of_stream.truncate(1);
+        }
+        self.group
+    }
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// The process that reads in order: the first one that is no mover.
+fn own(line: &[Process]) -> usize {
+    line.iter().position(|process| process.launch != Launch::Mover).unwrap_or(0)
+}
+
+/// The rank process of a line: one hop up from a worker. A fork has its parent's command line; a spawned worker says so, unless it has
+/// workers of its own; a fork server's children hop over it.
+fn rank(line: &[Process], with_workers: &HashSet<Life>) -> Option<usize> {
+    let at = own(line);
+    let process = line.get(at)?;
+    let Some(parent) = line.get(at + 1) else { return Some(at) };
+    if parent.launch == Launch::ForkServer {
+        return Some(if at + 2 < line.len() { at + 2 } else { at });
+    }
+    let forked = process.command != 0 && process.command == parent.command;
+    let spawned = process.launch == Launch::Spawned && !with_workers.contains(&process.into());
+    Some(if forked || spawned { at + 1 } else { at })
+}
+
+#[cfg(test)]
+mod tests;

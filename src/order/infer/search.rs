@@ -1,1 +1,0 @@
-//! Searches for the generator behind an order's front.

@@ -1,0 +1,139 @@
+//! Libraries that are not torch.
+
+use belady::order::mosaic;
+use serde_json::Value;
+
+use super::{Computed, TAGS, cases, digest, epochs, equal};
+
+#[test]
+fn numpy() {
+    let mut computed = Computed::default();
+    for tag in TAGS {
+        let mut compared = 0;
+        for case in cases("numpy", tag) {
+            let (op, seed) = (case["op"].as_str().unwrap(), &case["seed"]);
+            let kind = if op.starts_with("legacy") { "numpy-legacy" } else { "numpy-generator" };
+            match op.trim_start_matches("legacy_").trim_start_matches("pcg64_") {
+                "permutation" | "shuffle_list" => {
+                    // The first epoch is the same in every form; the long ones are compared in one.
+                    let forms = ["permutation", "in-place", "reseeded", "never"];
+                    let short = case["n"].as_u64().unwrap() <= 1000;
+                    for again in &forms[..if short { 4 } else { 1 }] {
+                        computed.compare(&format!("{kind}:seed={seed}:again={again}"), &case["n"], 0, &case["r"]);
+                    }
+                    compared += 1;
+                }
+                "permutation_3_epochs" => {
+                    for (epoch, record) in (0..).zip(epochs(&case)) {
+                        computed.compare(&format!("{kind}:seed={seed}"), &case["n"], epoch, record);
+                        compared += 1;
+                    }
+                }
+                _ => panic!("unknown case {op}"),
+            }
+        }
+        assert_eq!(compared, 25 + 20 + 35 + 28 + (5 + 7) * 3, "{tag}");
+    }
+}
+
+#[test]
+fn python() {
+    let mut computed = Computed::default();
+    for tag in TAGS {
+        let mut compared = 0;
+        for case in cases("py_random", tag) {
+            let (op, seed) = (case["op"].as_str().unwrap(), &case["seed"]);
+            match op {
+                "shuffle" => computed.compare(&format!("python-shuffle:seed={seed}"), &case["n"], 0, &case["r"]),
+                "sample" => computed.compare(&format!("python-sample:seed={seed}:k={}", case["k"]), &case["n"], 0, &case["r"]),
+                "shuffle_again_in_place" => {
+                    for (epoch, record) in (0..).zip(epochs(&case)) {
+                        computed.compare(&format!("python-shuffle:seed={seed}:again=in-place"), &case["n"], epoch, record);
+                        compared += 1;
+                    }
+                    continue;
+                }
+                _ => panic!("unknown case {op}"),
+            }
+            compared += 1;
+        }
+        assert_eq!(compared, 35 + 49 + 7 * 3, "{tag}");
+    }
+}
+
+/// The rule is compared, not the kind: that one yields shards, in the order in which the samples need them.
+#[test]
+fn mosaic_streaming() {
+    let mut compared = 0;
+    for case in cases("mosaic_streaming", "t215") {
+        let algorithm = match case["algo"].as_str().unwrap() {
+            "naive" => mosaic::Algorithm::Naive,
+            "py1s" => mosaic::Algorithm::Py1s,
+            "py2s" => mosaic::Algorithm::Py2s,
+            "py1br" => mosaic::Algorithm::Py1br,
+            "py1e" => mosaic::Algorithm::Py1e,
+            other => panic!("unknown algorithm {other}"),
+        };
+        let number = |key: &str| case[key].as_u64().unwrap();
+        let config = mosaic::Config {
+            algorithm,
+            nodes: u32::try_from(number("ncn")).unwrap(),
+            seed: number("seed"),
+            block: u32::try_from(number("block")).unwrap(),
+        };
+        let sizes: Vec<u32> = serde_json::from_value(case["sizes"].clone()).unwrap();
+        let places = mosaic::shuffle(&sizes, config, number("epoch"));
+        equal(&places, &digest(&places), &case["r"], &format!("{config:?} epoch {}", number("epoch")));
+        compared += 1;
+    }
+    assert_eq!(compared, 30);
+}
+
+#[test]
+fn webdataset() {
+    let mut computed = Computed::default();
+    let mut compared = 0;
+    for case in cases("webdataset", "t215") {
+        let spec = format!("webdataset:seed={}:buffer=100:initial=100", case["seed"]);
+        match case["op"].as_str().unwrap() {
+            "shuffle100_seed" => {
+                // the seed is the same in every epoch
+                computed.compare(&spec, &case["n"], 0, &case["r"]);
+                computed.compare(&spec, &case["n"], 5, &case["r"]);
+                compared += 1;
+            }
+            "detshuffle100" => {
+                for (epoch, record) in (0..).zip(epochs(&case)) {
+                    computed.compare(&format!("{spec}:deterministic=true"), &case["n"], epoch, record);
+                    compared += 1;
+                }
+            }
+            other => panic!("unknown case {other}"),
+        }
+    }
+    assert_eq!(compared, 4 + 4 * 3);
+}
+
+#[test]
+fn grain() {
+    let mut computed = Computed::default();
+    let cases = cases("grain_index_shuffle", "t215");
+    assert_eq!(cases.len(), 16);
+    for case in &cases {
+        assert_eq!(case["rounds"], 4);
+        computed.compare(&format!("grain:seed={}", case["seed"]), &case["n"], 0, &case["r"]);
+    }
+}
+
+/// What strace saw DALI open. Its `shuffle_after_epoch`, in the same file, is not reproduced and cannot be declared.
+#[test]
+fn dali() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dali_opens.t215.json");
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut computed = Computed::default();
+    for epoch in [0, 1, 7] {
+        let (places, digest) = computed.order("dali", 2000, epoch);
+        assert_eq!(serde_json::to_value(&places[..64]).unwrap(), record["random_shuffle_first64"]);
+        assert_eq!(digest, record["random_shuffle_sha256_epoch0"].as_str().unwrap());
+    }
+}
