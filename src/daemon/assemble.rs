@@ -15,8 +15,9 @@ use crate::dataset::samples::samples;
 use crate::dataset::{Manifest, Node};
 use crate::fs::{self, FsConfig};
 use crate::fuse::{Feature, MountConfig, default_threads};
+use crate::infer::InferConfig;
 use crate::observe::record::Recorder;
-use crate::prefetch::{Infer, Order};
+use crate::prefetch::Order;
 use crate::stats::{Stats, TierCounters};
 use crate::store::Store;
 use crate::store::listing::list_all;
@@ -164,9 +165,10 @@ pub(super) async fn orders(settings: &Settings, manifest: &Manifest, store: &Arc
 }
 
 /// How orders are found out, if they are.
-pub(super) fn infer(settings: &Settings) -> Option<Infer> {
+pub(super) fn infer(settings: &Settings) -> Option<InferConfig> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    matches!(settings.orders, Orders::Auto).then(|| Infer { threads: (cores / SEARCH_SHARE_OF_CORES).max(1) })
+    matches!(settings.orders, Orders::Auto)
+        .then(|| InferConfig { threads: (cores / SEARCH_SHARE_OF_CORES).max(1), ..InferConfig::default() })
 }
 
 /// The whole of a text that lies in the bucket.

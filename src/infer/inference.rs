@@ -10,6 +10,7 @@ use super::job::{Clue, Found, Job, JobResult, Rung};
 use super::roots::Roots;
 use super::segment::Segment;
 use crate::dataset::Manifest;
+use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
 use crate::plan::{OrderIndex, Seen};
 use crate::types::{Epoch, FileIndex};
 
@@ -23,8 +24,39 @@ const FIRST_TRY: u32 = 8;
 const SEARCH_AT: u32 = 128;
 const AFTER_NEWEST: u32 = 16;
 const SEARCH_LEAST: u32 = 24;
-/// Tries of a rung in one segment: with four and sixteen times the opens, workers that began late have come, too.
-const TRIES_MAX: u32 = 3;
+/// Opens for the exhaustive search: so many that a hit is no chance even where streams are not known.
+const EXHAUSTIVE_AT: u32 = 256;
+/// Core-seconds of it on a processor with AVX2; AVX-512 takes 95 (field notes «orders» §5). Not worth it when the pass is over sooner.
+const EXHAUSTIVE_CORE_SECONDS: f64 = 160.0;
+
+/// What searches may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InferConfig {
+    /// Threads of a search, ≥ 1.
+    pub threads: usize,
+    /// Whether all 2^32 seeds may be tried.
+    pub exhaustive: bool,
+    /// Nobody waits: a search is worth it even if the pass is over sooner (a log of opens).
+    pub patient: bool,
+}
+
+impl Default for InferConfig {
+    fn default() -> Self {
+        Self { threads: 1, exhaustive: true, patient: false }
+    }
+}
+
+/// When a rung is tried in one segment: first at so many opens, then each time at so many times as many, at most so often.
+const fn schedule(rung: Rung) -> (u32, u32, u32) {
+    match rung {
+        Rung::Known => (FIRST_TRY, 2, 16),
+        // with four and sixteen times the opens, workers that began late have come, too
+        Rung::Likely => (SEARCH_AT, 4, 3),
+        Rung::Others => (SEARCH_AT, 16, 2),
+        Rung::Meet => (MEET_OPENS as u32, 2, 2),
+        Rung::Exhaustive | Rung::Backward => (EXHAUSTIVE_AT, 1, 1),
+    }
+}
 
 /// Readers of one root, of one job.
 #[derive(Debug)]
@@ -37,11 +69,12 @@ struct Group {
     order: Option<OrderIndex>,
     clues: Vec<Clue>,
     recorded: Option<Arc<Vec<FileIndex>>>,
-    /// Opens at which known orders are tried next.
-    known_at: u32,
-    /// Opens at which the dictionary is tried next, and how often it was.
-    dictionary_at: u32,
-    dictionary_tries: u32,
+    /// Files below the root: no map has more.
+    files: u32,
+    /// Per rung: opens at which it is tried next, and how often it was.
+    tries: [(u32, u32); Rung::ALL.len()],
+    /// An order of a pass that is over was searched for from its end.
+    whole_before: bool,
     /// A search runs.
     busy: bool,
     /// What was searched last and came of it, for people.
@@ -58,26 +91,41 @@ impl Group {
         }
         let before = std::mem::replace(&mut self.segment, next);
         self.passes += 1;
+        self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
         self.recorded = Some(Arc::new(before.order));
-        self.known_at = FIRST_TRY;
-        self.dictionary_at = SEARCH_AT;
-        self.dictionary_tries = 0;
+        self.tries = Self::no_tries();
     }
 
-    fn due(&self) -> Option<Rung> {
+    fn no_tries() -> [(u32, u32); Rung::ALL.len()] {
+        Rung::ALL.map(|rung| (schedule(rung).0, 0))
+    }
+
+    fn due(&self, config: &InferConfig) -> Option<Rung> {
         let segment = &self.segment;
         if self.busy || segment.count < FIRST_TRY || !segment.is_unexplained() {
             return None;
         }
         let settled = segment.count >= SEARCH_LEAST && segment.count - segment.newest_at >= AFTER_NEWEST;
-        let more = self.dictionary_tries > 0;
-        if segment.count >= self.known_at {
-            Some(Rung::Known)
-        } else if self.dictionary_tries < TRIES_MAX && (segment.count >= self.dictionary_at || settled && !more) {
-            Some(Rung::Dictionary)
-        } else {
-            None
-        }
+        let is_due = |rung: Rung| {
+            let (at, tried) = self.tries[rung as usize];
+            let time = segment.count >= at || rung == Rung::Likely && settled && tried == 0;
+            let sense = match rung {
+                Rung::Known | Rung::Likely | Rung::Others => true,
+                Rung::Meet => self.files >= MEET_FROM,
+                Rung::Exhaustive => config.exhaustive && self.is_worth(config),
+                Rung::Backward => config.exhaustive && self.whole_before,
+            };
+            time && sense && tried < schedule(rung).2
+        };
+        Rung::ALL.into_iter().find(|&rung| is_due(rung))
+    }
+
+    /// Whether the pass goes on for longer than the exhaustive search takes.
+    fn is_worth(&self, config: &InferConfig) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let search = EXHAUSTIVE_CORE_SECONDS / config.threads as f64;
+        let left = f64::from(self.files.saturating_sub(self.segment.distinct)) / self.segment.rate();
+        config.patient || left > search
     }
 }
 
@@ -89,6 +137,7 @@ pub struct Inference {
     roots: Roots,
     groups: Vec<Group>,
     segments: u64,
+    config: InferConfig,
 }
 
 /// A proved order, and what must be played back to follow it.
@@ -102,9 +151,9 @@ pub struct Proposal {
 
 impl Inference {
     #[must_use]
-    pub fn new(manifest: Arc<Manifest>, sizes: Arc<[u64]>) -> Self {
+    pub fn new(manifest: Arc<Manifest>, sizes: Arc<[u64]>, config: InferConfig) -> Self {
         let roots = Roots::new(&manifest);
-        Self { manifest, sizes, roots, groups: Vec::new(), segments: 0 }
+        Self { manifest, sizes, roots, groups: Vec::new(), segments: 0, config }
     }
 
     /// An open, of which job (0: not known), and which followed order had it where it was.
@@ -124,9 +173,9 @@ impl Inference {
                     order: None,
                     clues: Vec::new(),
                     recorded: None,
-                    known_at: FIRST_TRY,
-                    dictionary_at: SEARCH_AT,
-                    dictionary_tries: 0,
+                    files: files_below(&self.manifest, root),
+                    tries: Group::no_tries(),
+                    whole_before: false,
                     busy: false,
                     note: String::new(),
                 });
@@ -143,21 +192,16 @@ impl Inference {
 
     /// The next search that is due. One at a time runs for a group.
     pub fn next_job(&mut self) -> Option<Job> {
-        let (number, rung) = self.groups.iter().enumerate().find_map(|(number, group)| Some((number, group.due()?)))?;
+        let config = self.config;
+        let (number, rung) = self.groups.iter().enumerate().find_map(|(number, group)| Some((number, group.due(&config)?)))?;
         let group = &mut self.groups[number];
         group.busy = true;
-        match rung {
-            Rung::Known => group.known_at = group.segment.count.saturating_mul(2),
-            Rung::Dictionary => {
-                group.dictionary_tries += 1;
-                group.dictionary_at = group.segment.count.saturating_mul(4).max(SEARCH_AT);
-            }
-        }
+        let tries = &mut group.tries[rung as usize];
+        *tries = (group.segment.count.max(schedule(rung).0).saturating_mul(schedule(rung).1), tries.1 + 1);
         Some(Job {
             group: number,
             segment: group.segment.number,
             rung,
-            root: group.root.clone(),
             manifest: Arc::clone(&self.manifest),
             sizes: Arc::clone(&self.sizes),
             front: group.segment.front().to_vec(),
@@ -176,11 +220,11 @@ impl Inference {
             return None;
         };
         group.clues.retain(|clue| clue.spec != found.spec);
-        group.clues.insert(0, Clue { spec: found.spec.clone(), epoch: found.epoch });
+        group.clues.insert(0, Clue { spec: found.spec.clone(), epoch: found.epoch, epochs: found.epochs });
         group.clues.truncate(CLUES_MAX);
         if result.segment != group.segment.number {
             // Another pass has begun meanwhile: what is known now is tried on it at once.
-            group.known_at = group.known_at.min(group.segment.count.max(FIRST_TRY));
+            group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
             return None;
         }
         group.note.clone_from(&found.why);
@@ -197,4 +241,13 @@ impl Inference {
             }
         }
     }
+}
+
+fn files_below(manifest: &Manifest, root: &str) -> u32 {
+    let below = |file: &u32| {
+        let path = manifest.path(FileIndex(*file));
+        root.is_empty() || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
+    };
+    let all = u32::try_from(manifest.len()).unwrap_or(u32::MAX);
+    u32::try_from((0..all).filter(below).count()).unwrap_or(u32::MAX)
 }

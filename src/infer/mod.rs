@@ -1,7 +1,7 @@
 //! Orders that nobody declared: found in what readers open, proved, and given to the planner. Pure: no I/O, no clock, no threads.
 //!
 //! [`Engine`] is the planner and [`Inference`] as one state machine. `segment` remembers the front and the last opens of each pass,
-//! `inference` decides which rung of the ladder is due, `job` is a search (run elsewhere), `proof` says whether an order explains the opens,
+//! `inference` decides which rung of the ladder is due, `job` is a search (run elsewhere) and `rungs` what it tries, `proof` says whether an order explains the opens,
 //! `roots` which part of the dataset a file belongs to, `torch` holds the dictionary of torch's seeds; `log` and `verify` do it offline.
 //!
 //! Right or silent: nothing is followed that is not proved by a likelihood ratio of 10^6 times the orders tried, in order along each stream.
@@ -14,10 +14,11 @@ mod job;
 pub mod log;
 mod proof;
 mod roots;
+mod rungs;
 mod segment;
 mod torch;
 pub mod verify;
 
 pub use engine::{Engine, Followed};
-pub use inference::{Inference, Proposal};
+pub use inference::{InferConfig, Inference, Proposal};
 pub use job::{Clue, Found, Job, JobResult, Rung};

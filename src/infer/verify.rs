@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::log::Logged;
-use super::{Engine, Inference};
+use super::{Engine, InferConfig, Inference};
 use crate::dataset::{Manifest, Node};
 use crate::order::infer::Control;
 use crate::plan::{Action, EpochFiles, Event, Planner, PlannerConfig};
@@ -62,13 +62,13 @@ pub fn manifest_of(opens: &[Logged]) -> Manifest {
 
 /// Plays a log to planner and inference. `clock` measures the searches.
 #[must_use]
-pub fn verify(manifest: &Arc<Manifest>, opens: &[Logged], threads: usize, clock: &dyn Fn() -> Duration) -> Report {
+pub fn verify(manifest: &Arc<Manifest>, opens: &[Logged], config: InferConfig, clock: &dyn Fn() -> Duration) -> Report {
     let sizes: Arc<[u64]> = vec![1; manifest.len()].into();
     let planner = Planner::new(PlannerConfig::new(Vec::new()), Arc::clone(&sizes));
     let mut play = Play {
-        engine: Engine::new(planner, Some(Inference::new(Arc::clone(manifest), sizes))),
+        engine: Engine::new(planner, Some(Inference::new(Arc::clone(manifest), sizes, config))),
         control: &AtomicBool::new(false),
-        threads,
+        threads: config.threads,
         clock,
         seconds: 0.0,
         searches: 0,

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::cache::hash_of;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
-use crate::infer::{Engine, Followed, Inference, JobResult};
+use crate::infer::{Engine, Followed, InferConfig, Inference, JobResult};
 use crate::observe::record::Recorder;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
@@ -46,13 +46,6 @@ pub struct Order {
     pub samples: Arc<[FileIndex]>,
 }
 
-/// What inference may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Infer {
-    /// Threads of a search, ≥ 1; they run at the lowest priority.
-    pub threads: usize,
-}
-
 /// What the task works with.
 pub struct Parts {
     pub manifest: Arc<Manifest>,
@@ -60,7 +53,7 @@ pub struct Parts {
     pub stats: Arc<Stats>,
     pub orders: Vec<Order>,
     /// How orders are found out, where none is declared.
-    pub infer: Option<Infer>,
+    pub infer: Option<InferConfig>,
     /// Where every open is recorded.
     pub recorder: Option<Recorder>,
     /// Resolves when all that an earlier run left in the cache is known.
@@ -154,7 +147,7 @@ impl Task {
         let sizes: Arc<[u64]> = (0..parts.manifest.len()).map(|i| parts.manifest.object(FileIndex(narrow(i))).size).collect();
         let tiers = parts.stats.tiers.iter().map(|tier| tier.capacity_bytes.get()).collect();
         let planner = Planner::new(report::planner_config(tiers), Arc::clone(&sizes));
-        let inference = parts.infer.map(|_| Inference::new(Arc::clone(&parts.manifest), sizes));
+        let inference = parts.infer.map(|config| Inference::new(Arc::clone(&parts.manifest), sizes, config));
         let mut engine = Engine::new(planner, inference);
         for order in &parts.orders {
             engine.declare(

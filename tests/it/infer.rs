@@ -5,10 +5,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
+use belady::infer::InferConfig;
 use belady::infer::log::{Logged, parse};
 use belady::infer::verify::{Report, manifest_of, verify};
 use belady::order::mt19937::Mt19937;
 use belady::order::torch::randperm;
+
+/// Without the searches that take minutes.
+const QUICK: InferConfig = InferConfig { threads: 1, exhaustive: false, patient: false };
 
 fn recorded(name: &str) -> Vec<Logged> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/opens").join(name);
@@ -22,7 +26,7 @@ fn recorded(name: &str) -> Vec<Logged> {
 fn report(opens: &[Logged]) -> Report {
     let began = Instant::now();
     let manifest = Arc::new(manifest_of(opens));
-    verify(&manifest, opens, 1, &|| began.elapsed())
+    verify(&manifest, opens, QUICK, &|| began.elapsed())
 }
 
 #[test]
@@ -72,7 +76,13 @@ fn loaders(ranks: &[Vec<u32>], workers: usize, batch: usize, first_process: u32,
     loop {
         // a worker may read when its next batch is less than two rounds ahead of the slowest of its rank
         for (rank, done) in done.iter_mut().enumerate() {
-            *done = all.iter().zip(&taken).filter(|(w, _)| w.rank == rank && !w.batches.is_empty()).map(|(_, &t)| t).min().unwrap_or(usize::MAX);
+            *done = all
+                .iter()
+                .zip(&taken)
+                .filter(|(w, _)| w.rank == rank && !w.batches.is_empty())
+                .map(|(_, &t)| t)
+                .min()
+                .unwrap_or(usize::MAX);
         }
         let ready: Vec<usize> =
             (0..all.len()).filter(|&w| !all[w].batches.is_empty() && taken[w] < done[all[w].rank].saturating_add(2)).collect();
@@ -103,7 +113,7 @@ fn logged(opens: &[(u32, u32)]) -> Vec<Logged> {
 fn report_of(n: u32, opens: &[(u32, u32)]) -> Report {
     let began = Instant::now();
     let all: Vec<(u32, u32)> = (0..n).map(|sample| (0, sample)).collect();
-    verify(&Arc::new(manifest_of(&logged(&all))), &logged(opens), 1, &|| began.elapsed())
+    verify(&Arc::new(manifest_of(&logged(&all))), &logged(opens), QUICK, &|| began.elapsed())
 }
 
 /// Epoch seeds of `DataLoader(shuffle=True)` after `torch.manual_seed(seed)`.
