@@ -18,6 +18,8 @@ use crate::stats::snapshot::Snapshot;
 use crate::stats::text;
 use crate::store::url::StoreUrl;
 
+mod order;
+
 /// Why a command ends with another status than 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -45,6 +47,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Umount(args) => umount(&args),
         Command::List(args) => list(args),
         Command::Stats(args) => stats(&args),
+        Command::Order(args) => order::run(args.command),
         Command::Demo(args) => demo(args),
     }
 }

@@ -28,6 +28,8 @@ pub enum Command {
     List(ListArgs),
     /// Show whether readers wait, for what, and what the cache does
     Stats(StatsArgs),
+    /// Show, check and hand on the order in which files are read
+    Order(OrderArgs),
     /// Show what belady brings, on this machine, in a minute: a store of its own, a mount, three shuffled epochs
     Demo(DemoArgs),
 }
@@ -239,6 +241,63 @@ pub struct StatsArgs {
     /// Again every so many seconds, with the rates of the time between
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub watch: Option<u64>,
+}
+
+/// `belady order ...`.
+#[derive(Debug, Args)]
+pub struct OrderArgs {
+    #[command(subcommand)]
+    pub command: OrderCommand,
+}
+
+/// What to do with orders.
+#[derive(Debug, Subcommand)]
+pub enum OrderCommand {
+    /// What a mount follows, how sure it is, and why
+    Show {
+        /// The mount point
+        dir: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Find the order behind a log of opens, as a mount would have
+    Verify(VerifyArgs),
+    /// Write the orders that a mount found, so that other nodes need not search
+    Export {
+        /// The mount point
+        dir: PathBuf,
+        /// Where to; standard output if left out
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Tell a mount of orders that another one found; they are followed when its readers' opens prove them
+    Import {
+        /// The mount point
+        dir: PathBuf,
+        /// What `export` wrote; `-`: standard input
+        file: PathBuf,
+    },
+}
+
+/// `belady order verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// What --record-opens or strace -f -e trace=openat wrote
+    #[arg(long, value_name = "FILE")]
+    pub log: PathBuf,
+    /// The dataset's manifest (belady index); without it only the files that were opened are known
+    #[arg(long, value_name = "FILE")]
+    pub manifest: Option<PathBuf>,
+    /// Try no more than likely seeds
+    #[arg(long)]
+    pub quick: bool,
+    /// Threads of a search
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: u16,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `belady demo`.

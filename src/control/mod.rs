@@ -19,7 +19,7 @@ pub(crate) const REQUEST_MAX_BYTES: usize = 4 << 10;
 pub(crate) const ANSWER_MAX_BYTES: usize = 16 << 20;
 
 /// What a command asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// All figures.
@@ -31,6 +31,8 @@ pub enum Request {
         /// Even while files are open.
         lazy: bool,
     },
+    /// An order that another node found, as `--order` takes it: to be tried on this one's opens.
+    OrderImport { order: String },
 }
 
 /// What the daemon says.

@@ -169,7 +169,7 @@ mod tests {
         let (stop, stopped) = oneshot::channel::<()>();
         let handler = |request: Request| match request {
             Request::Info => Answer::Info(info()),
-            Request::Unmount { .. } => Answer::Error { message: "busy".into() },
+            Request::Unmount { .. } | Request::OrderImport { .. } => Answer::Error { message: "busy".into() },
             Request::Stats => panic!("a bug"),
         };
         let server = bind(path).unwrap();

@@ -14,13 +14,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::config::Settings;
+use crate::config::{Orders, Settings};
 use crate::control::{Answer, Info, Request, server, socket_path};
 use crate::daemonize::{Ready, Stop};
 use crate::fetch::{Door, DoorConfig};
 use crate::fs::control::{ControlFile, ControlFiles};
 use crate::fs::{BeladyFs, FsConfig};
 use crate::fuse::{self, MountError, Mounted, Unmount};
+use crate::order::spec::OrderSpec;
 use crate::prefetch;
 use crate::stats::snapshot::Snapshot;
 use crate::stats::{Stats, serve, text};
@@ -30,6 +31,8 @@ use pressure::Watch;
 
 /// Read events that wait for the planner: a second of opens at 64,000 a second; 16 B each.
 const READ_EVENTS_MAX: usize = 1 << 16;
+/// Orders found elsewhere that wait for the planner: one for each part of a dataset and then some.
+const IMPORTS_MAX: usize = 64;
 /// Landings that wait for the planner: more than can be in flight.
 const DOOR_EVENTS_MAX: usize = 1 << 13;
 /// After a signal, open files are served this long: container runtimes kill after 10 s by default.
@@ -43,6 +46,8 @@ struct Running {
     stopping: watch::Sender<bool>,
     prefetch: Option<tokio::task::JoinHandle<()>>,
     pressure: Option<tokio::task::JoinHandle<()>>,
+    /// Orders found elsewhere, for the planner's task.
+    imports: mpsc::Sender<OrderSpec>,
 }
 
 /// Serves `settings` until told to stop, or unmounted from outside.
@@ -122,6 +127,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
     let infer = assemble::infer(settings);
     let recorder = assemble::recorder(settings, &manifest, &stats)?;
     let with_plan = !orders.is_empty() || infer.is_some() || recorder.is_some();
+    let (import, imports) = mpsc::channel(IMPORTS_MAX);
     let (door_events, landings) = mpsc::channel(DOOR_EVENTS_MAX);
     let (read_events, reads) = mpsc::channel(READ_EVENTS_MAX);
     let door_config = DoorConfig {
@@ -166,6 +172,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
             stats: Arc::clone(&stats),
             orders,
             infer,
+            imports,
             recorder,
             scanned,
             memory_limit,
@@ -174,7 +181,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
         };
         tokio::spawn(prefetch::run(parts, reads, landings, stop))
     });
-    Ok((Running { mounted, stats, began, stopping, prefetch, pressure }, control))
+    Ok((Running { mounted, stats, began, stopping, prefetch, pressure, imports: import }, control))
 }
 
 /// Best effort: pages that stay after a full queue are the kernel's to reclaim.
@@ -222,6 +229,7 @@ fn snapshots(running: &Running) -> Arc<dyn Fn() -> Snapshot + Send + Sync> {
 fn handler(settings: &Settings, running: &Running, ask_unmount: mpsc::Sender<()>) -> Arc<dyn crate::control::Handler> {
     let (snapshot, began, mounted) = (snapshots(running), running.began, Arc::downgrade(&running.mounted));
     let (url, mountpoint) = (settings.url.clone(), settings.mountpoint.clone());
+    let (imports, finds) = (running.imports.clone(), matches!(settings.orders, Orders::Auto));
     Arc::new(move |request: Request| match request {
         Request::Stats => Answer::Stats { snapshot: Box::new(snapshot()) },
         Request::Info => Answer::Info(Info {
@@ -231,6 +239,14 @@ fn handler(settings: &Settings, running: &Running, ask_unmount: mpsc::Sender<()>
             pid: std::process::id(),
             uptime_seconds: began.elapsed().as_secs_f64(),
         }),
+        Request::OrderImport { order } => match order.parse::<OrderSpec>() {
+            _ if !finds => Answer::Error { message: "this mount finds no orders out: mount with --order auto".to_owned() },
+            Ok(spec) => match imports.try_send(spec) {
+                Ok(()) => Answer::Done,
+                Err(_) => Answer::Error { message: "the mount cannot take another order now: try again".to_owned() },
+            },
+            Err(error) => Answer::Error { message: error.to_string() },
+        },
         Request::Unmount { lazy } => {
             let how = if lazy { Unmount::Lazy } else { Unmount::WhenIdle };
             let result = mounted.upgrade().map_or(Ok(()), |mounted| tokio::task::block_in_place(|| mounted.unmount(how)));

@@ -1,8 +1,8 @@
 //! Candidate maps: the numberings of files that the first opens leave open, to be tried against the same opens. A map is confirmed by an
 //! order found in it, never assumed.
 //!
-//! [`Maps`] hands them out best first and computes each only when it is asked for: one costs about 0.1 s a million files, and 4 to 8 bytes a sample. Two
-//! rules that give the same numbering are one map. Their number and their memory are bounded ([`MAPS_MAX`], [`MAPS_BYTES_MAX`]).
+//! [`Maps`] hands them out best first and computes each only when it is asked for: it looks at every file below the root, and takes 4 to 8
+//! bytes a sample. Two rules that give the same numbering are one map. Their number and their memory are bounded ([`MAPS_MAX`], [`MAPS_BYTES_MAX`]).
 //!
 //! Which roots and rules, and in which sequence: `roots`. Source: field notes «orders» §3.
 

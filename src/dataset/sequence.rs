@@ -118,10 +118,16 @@ fn stem(path: &str) -> &str {
 
 /// The lists that `re.split(r"(\d+)", path)` gives, numbers compared as numbers: texts and numbers take turns, a text first. ASCII digits.
 fn natural(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a, b);
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    // What both begin with is passed over at the speed of bytes, back to where the number in it begins.
+    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let start = a[..same].iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |last| last + 1);
+    natural_rest(&a[start..], &b[start..])
+}
+
+fn natural_rest(mut a: &[u8], mut b: &[u8]) -> Ordering {
     loop {
-        let (text_a, rest_a) = split(a, |byte| !byte.is_ascii_digit());
-        let (text_b, rest_b) = split(b, |byte| !byte.is_ascii_digit());
+        let ((text_a, rest_a), (text_b, rest_b)) = (split(a, false), split(b, false));
         let texts = text_a.cmp(text_b);
         if texts.is_ne() {
             return texts;
@@ -132,9 +138,8 @@ fn natural(a: &str, b: &str) -> Ordering {
             (false, true) => return Ordering::Greater,
             (false, false) => {}
         }
-        let (number_a, after_a) = split(rest_a, |byte| byte.is_ascii_digit());
-        let (number_b, after_b) = split(rest_b, |byte| byte.is_ascii_digit());
-        let (value_a, value_b) = (number_a.trim_start_matches('0'), number_b.trim_start_matches('0'));
+        let ((number_a, after_a), (number_b, after_b)) = (split(rest_a, true), split(rest_b, true));
+        let (value_a, value_b) = (value(number_a), value(number_b));
         let numbers = value_a.len().cmp(&value_b.len()).then_with(|| value_a.cmp(value_b));
         if numbers.is_ne() {
             return numbers;
@@ -143,15 +148,21 @@ fn natural(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The front of a text as long as `is` holds, and the rest. Only ASCII bytes end a front, so both are texts.
-fn split(text: &str, is: impl Fn(u8) -> bool) -> (&str, &str) {
-    text.split_at(text.bytes().position(|byte| !is(byte)).unwrap_or(text.len()))
+/// The front of a text that is digits, or that is none, and the rest.
+fn split(text: &[u8], digits: bool) -> (&[u8], &[u8]) {
+    text.split_at(text.iter().position(|byte| byte.is_ascii_digit() != digits).unwrap_or(text.len()))
+}
+
+/// A number without the zeros before it.
+fn value(number: &[u8]) -> &[u8] {
+    &number[number.iter().position(|digit| *digit != b'0').unwrap_or(number.len())..]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::types::ObjectMeta;
+    use proptest::prelude::*;
 
     fn manifest(paths: &[&str]) -> Manifest {
         let object = |path: &&str| ObjectMeta { key: (*path).into(), size: 1, etag: "".into(), mtime_seconds: 0 };
@@ -193,6 +204,31 @@ mod tests {
         check(&["z/a.jpg", "b/a-1.jpg", "c/a.png"], Sequence::Stem, &["c/a.png", "z/a.jpg", "b/a-1.jpg"]);
         check(&["z/a.jpg", "b/a-1.jpg", "c/a.png"], Sequence::Basename, &["b/a-1.jpg", "z/a.jpg", "c/a.png"]);
         assert_eq!((stem("a/.x"), stem("a/x."), stem("x.tar.gz"), stem("x")), (".x", "x.", "x.tar", "x"));
+    }
+
+    /// `re.split(r"(\d+)", text)` with numbers as numbers.
+    fn tokens(text: &str) -> Vec<(String, u128)> {
+        let mut tokens = Vec::new();
+        let mut rest = text;
+        loop {
+            let digits = rest.find(|c: char| c.is_ascii_digit());
+            let (before, from) = rest.split_at(digits.unwrap_or(rest.len()));
+            if from.is_empty() {
+                tokens.push((before.to_owned(), 0));
+                return tokens;
+            }
+            let (number, after) = from.split_at(from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len()));
+            // The end of a list is before any number.
+            tokens.push((before.to_owned(), number.parse::<u128>().unwrap() + 1));
+            rest = after;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn natural_is_the_order_of_the_tokens(a in "[a0-2é/]{0,8}", b in "[a0-2é/]{0,8}") {
+            prop_assert_eq!(natural(&a, &b), tokens(&a).cmp(&tokens(&b)));
+        }
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl Engine {
         }
     }
 
+    /// An order found elsewhere. False if nothing is to be found out here.
+    pub fn import(&mut self, spec: OrderSpec) -> bool {
+        self.inference.as_mut().is_some_and(|inference| inference.import(spec))
+    }
+
     /// A search to run elsewhere.
     pub fn next_job(&mut self) -> Option<Job> {
         self.inference.as_mut()?.next_job()

@@ -11,6 +11,7 @@ use super::roots::Roots;
 use super::segment::Segment;
 use crate::dataset::Manifest;
 use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
+use crate::order::spec::OrderSpec;
 use crate::plan::{OrderIndex, Seen};
 use crate::types::{Epoch, FileIndex};
 
@@ -36,13 +37,15 @@ pub struct InferConfig {
     pub threads: usize,
     /// Whether all 2^32 seeds may be tried.
     pub exhaustive: bool,
+    /// Whether likely seeds are tried beyond the first few thousand.
+    pub deep: bool,
     /// Nobody waits: a search is worth it even if the pass is over sooner (a log of opens).
     pub patient: bool,
 }
 
 impl Default for InferConfig {
     fn default() -> Self {
-        Self { threads: 1, exhaustive: true, patient: false }
+        Self { threads: 1, exhaustive: true, deep: true, patient: false }
     }
 }
 
@@ -51,7 +54,7 @@ const fn schedule(rung: Rung) -> (u32, u32, u32) {
     match rung {
         Rung::Known => (FIRST_TRY, 2, 16),
         // with four and sixteen times the opens, workers that began late have come, too
-        Rung::Likely => (SEARCH_AT, 4, 3),
+        Rung::Likely => (SEARCH_AT, 4, 4),
         Rung::Others => (SEARCH_AT, 16, 2),
         Rung::Meet => (MEET_OPENS as u32, 2, 2),
         Rung::Exhaustive | Rung::Backward => (EXHAUSTIVE_AT, 1, 1),
@@ -138,6 +141,8 @@ pub struct Inference {
     groups: Vec<Group>,
     segments: u64,
     config: InferConfig,
+    /// Orders found elsewhere.
+    imported: Vec<Clue>,
 }
 
 /// A proved order, and what must be played back to follow it.
@@ -153,7 +158,7 @@ impl Inference {
     #[must_use]
     pub fn new(manifest: Arc<Manifest>, sizes: Arc<[u64]>, config: InferConfig) -> Self {
         let roots = Roots::new(&manifest);
-        Self { manifest, sizes, roots, groups: Vec::new(), segments: 0, config }
+        Self { manifest, sizes, roots, groups: Vec::new(), segments: 0, config, imported: Vec::new() }
     }
 
     /// An open, of which job (0: not known), and which followed order had it where it was.
@@ -171,7 +176,7 @@ impl Inference {
                     segment,
                     passes: 0,
                     order: None,
-                    clues: Vec::new(),
+                    clues: self.imported.iter().filter(|clue| clue.spec.root == root).cloned().collect(),
                     recorded: None,
                     files: files_below(&self.manifest, root),
                     tries: Group::no_tries(),
@@ -190,6 +195,20 @@ impl Inference {
         }
     }
 
+    /// An order found elsewhere, or in an earlier run: tried on the readers of its root, from their next opens on. False: there are enough.
+    pub fn import(&mut self, spec: OrderSpec) -> bool {
+        let clue = Clue { epoch: spec.epoch, epochs: spec.epochs, spec };
+        for group in self.groups.iter_mut().filter(|group| group.root == clue.spec.root) {
+            group.clues.push(clue.clone());
+            group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
+        }
+        let room = self.imported.len() < GROUPS_MAX * CLUES_MAX;
+        if room {
+            self.imported.push(clue);
+        }
+        room
+    }
+
     /// The next search that is due. One at a time runs for a group.
     pub fn next_job(&mut self) -> Option<Job> {
         let config = self.config;
@@ -197,7 +216,10 @@ impl Inference {
         let group = &mut self.groups[number];
         group.busy = true;
         let tries = &mut group.tries[rung as usize];
-        *tries = (group.segment.count.max(schedule(rung).0).saturating_mul(schedule(rung).1), tries.1 + 1);
+        let (first, times, _) = schedule(rung);
+        // An early try (all workers seemed to be there) does not count for the next ones' time.
+        let next = if group.segment.count < first { first } else { group.segment.count.saturating_mul(times) };
+        *tries = (next, tries.1 + 1);
         Some(Job {
             group: number,
             segment: group.segment.number,
@@ -206,6 +228,7 @@ impl Inference {
             sizes: Arc::clone(&self.sizes),
             front: group.segment.front().to_vec(),
             clues: group.clues.clone(),
+            deep: config.deep,
             pass: group.passes,
             recorded: group.recorded.clone(),
         })

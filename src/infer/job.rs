@@ -76,6 +76,8 @@ pub struct Job {
     /// From the front of the segment.
     pub(super) front: Vec<Seen>,
     pub(super) clues: Vec<Clue>,
+    /// Whether likely seeds are tried beyond the first step.
+    pub(super) deep: bool,
     /// Passes before this one: the number of the epoch, where the order itself has none.
     pub(super) pass: Epoch,
     /// The order of the segment before, as it was read.

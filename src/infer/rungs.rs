@@ -132,7 +132,7 @@ impl Search<'_> {
             if outputs == 0 && self.best.is_none() {
                 self.given_generators(map, &mut fronts);
             }
-            if self.best.is_some() || self.control.stopped() || sighting.opens.len() < DEEP_FROM {
+            if self.best.is_some() || self.control.stopped() || !self.job.deep || sighting.opens.len() < DEEP_FROM {
                 return;
             }
             (outputs, whole, dealt) = (to_output, to_whole, to_dealt);

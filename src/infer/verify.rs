@@ -7,12 +7,21 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::log::Logged;
 use super::{Engine, InferConfig, Inference};
 use crate::dataset::{Manifest, Node};
 use crate::order::infer::Control;
 use crate::plan::{Action, EpochFiles, Event, Planner, PlannerConfig};
 use crate::types::{FileIndex, ObjectMeta, Outcome};
+
+/// One open of a log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logged {
+    pub at: Duration,
+    /// Thread id; 0: not known.
+    pub process: u32,
+    /// Below the mount point.
+    pub path: String,
+}
 
 /// One order that was followed.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,6 +3,7 @@
 //!
 //! Not here: other jobs' opens, which are groups of their own (`readers`).
 
+use crate::observe::readers::Group;
 use crate::types::FileIndex;
 
 /// Opens of one reader before its workers begin that are still «a look»: a few samples of each of a few datasets.
@@ -19,11 +20,18 @@ const AFTER_MIN: usize = 8;
 /// One open as this module needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// As in a [`crate::observe::readers::Group`].
+    /// As in a [`Group`].
     pub stream: u32,
     /// Whether the stream is a rank process that has workers which are streams of their own.
     pub has_workers: bool,
     pub file: FileIndex,
+}
+
+/// [`aside`] for the opens of a group.
+#[must_use]
+pub fn aside_of(group: &Group<FileIndex>) -> Vec<bool> {
+    let open = |&(stream, file): &(u32, FileIndex)| Open { stream, has_workers: group.has_workers[stream as usize], file };
+    aside(&group.opens.iter().map(open).collect::<Vec<_>>())
 }
 
 /// Which opens belong to no order: one flag for each. What is set aside is at the front of its stream; everything else stays.

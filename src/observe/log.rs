@@ -116,6 +116,17 @@ pub fn files(log: &Log, manifest: &Manifest, root: &str) -> Vec<(u32, FileIndex)
     files
 }
 
+/// (stream, file) of (thread, file): streams numbered from 0 as they appear. For logs, where nothing else is known of the threads.
+#[must_use]
+pub fn streams(files: &[(u32, FileIndex)]) -> Vec<(u32, FileIndex)> {
+    let mut numbers: HashMap<u32, u32> = HashMap::new();
+    let mut number = |thread: u32| {
+        let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+        *numbers.entry(thread).or_insert(next)
+    };
+    files.iter().map(|&(thread, file)| (number(thread), file)).collect()
+}
+
 enum Line {
     Open { seconds: Option<f64>, thread: u32, path: String, finished: bool },
     Resumed { thread: u32, succeeded: bool },
@@ -322,6 +333,8 @@ strace: Process 12 attached
         let text = "0.0\t1\t/mnt/x/t/b.jpg\n0.1\t2\t/etc/passwd\n0.2\t1\t/mnt/x/v/a.jpg\n0.3\t1\tt/a.jpg\n";
         assert_eq!(found(text, ""), [(1, 2), (1, 3), (1, 1)]);
         assert_eq!(found(text, "t"), [(1, 2), (1, 1)]);
+        let numbered = streams(&[(31, FileIndex(5)), (30, FileIndex(6)), (31, FileIndex(7))]);
+        assert_eq!(numbered, [(0, FileIndex(5)), (1, FileIndex(6)), (0, FileIndex(7))]);
     }
 
     #[test]

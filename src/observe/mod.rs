@@ -7,6 +7,7 @@
 //! - `leading`: opens before the first epoch that belong to no order, pure.
 //! - `log`: parsing logs of opens; `record`: writing one (`--record-opens`).
 //! - `recorded`: orders kept beside the cache.
+//! - `watch`: all of it for the planner's task: asks `/proc` on a thread of its own, keeps readers and hints.
 //!
 //! Not here: which order it is (`order::infer`), which file is which sample (`dataset::maps`).
 
@@ -17,3 +18,4 @@ pub mod process;
 pub mod readers;
 pub mod record;
 pub mod recorded;
+pub mod watch;

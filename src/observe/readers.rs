@@ -79,6 +79,8 @@ pub struct Group<T> {
     pub opens: Vec<(u32, T)>,
     /// Rank process of each stream: index in `ranks`.
     pub rank_of_stream: Vec<u32>,
+    /// Whether each stream is the rank process itself, which has workers as streams of their own beside it.
+    pub has_workers: Vec<bool>,
     /// Whether each stream is in order: not with thread pools and unknown readers. Otherwise all opens have stream 0.
     pub streams_known: bool,
 }
@@ -140,6 +142,12 @@ impl Readers {
                 None
             }
         }
+    }
+
+    /// Who a thread is now.
+    #[must_use]
+    pub fn of_thread(&self, thread: u32) -> Option<ReaderId> {
+        self.by_thread.get(&thread).copied()
     }
 
     /// Readers remembered.
@@ -245,7 +253,8 @@ struct Building<T> {
 
 impl<T: Copy> Building<T> {
     fn new(job: Job) -> Self {
-        let group = Group { job, ranks: Vec::new(), opens: Vec::new(), rank_of_stream: Vec::new(), streams_known: true };
+        let group =
+            Group { job, ranks: Vec::new(), opens: Vec::new(), rank_of_stream: Vec::new(), has_workers: Vec::new(), streams_known: true };
         Self { group, streams: HashMap::new(), rank_places: HashMap::new(), threads: HashMap::new() }
     }
 
@@ -271,11 +280,20 @@ impl<T: Copy> Building<T> {
     }
 
     fn finish(mut self) -> Group<T> {
+        let group = &mut self.group;
+        group.has_workers = vec![false; group.rank_of_stream.len()];
+        for ((life, _), stream) in &self.streams {
+            let place = group.rank_of_stream[*stream as usize];
+            let is_rank = life.is_some_and(|life| group.ranks[place as usize] == Rank::Of(life));
+            let others = group.rank_of_stream.iter().filter(|rank| **rank == place).count() > 1;
+            group.has_workers[*stream as usize] = is_rank && others;
+        }
         if !self.group.streams_known {
             for open in &mut self.group.opens {
                 open.0 = 0;
             }
             self.group.rank_of_stream.truncate(1);
+            self.group.has_workers = vec![false; self.group.rank_of_stream.len()];
         }
         self.group
     }

@@ -56,6 +56,8 @@ pub struct Parts {
     pub infer: Option<InferConfig>,
     /// Where every open is recorded.
     pub recorder: Option<Recorder>,
+    /// Orders found elsewhere ([`crate::infer::Inference::import`]).
+    pub imports: mpsc::Receiver<OrderSpec>,
     /// Resolves when all that an earlier run left in the cache is known.
     pub scanned: oneshot::Receiver<()>,
     /// What the memory tier, the first one, may hold now; the sender is gone where there is none.
@@ -132,6 +134,7 @@ pub async fn run(
                 task.handle(Event::Capacity { tier: 0, bytes });
             }
             Some((order, epoch, files)) = orders.recv() => task.handle(Event::Order { order, epoch, files }),
+            Some(spec) = task.parts.imports.recv() => drop(task.engine.import(spec)),
             Some((result, seconds)) = results.recv() => task.searched(result, seconds),
             _ = tick.tick() => task.tick(),
         }

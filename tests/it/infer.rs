@@ -3,24 +3,26 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use belady::infer::InferConfig;
-use belady::infer::log::{Logged, parse};
-use belady::infer::verify::{Report, manifest_of, verify};
+use belady::infer::verify::{Logged, Report, manifest_of, verify};
+use belady::observe::log::parse;
 use belady::order::mt19937::Mt19937;
 use belady::order::torch::randperm;
 
 /// Without the searches that take minutes.
-const QUICK: InferConfig = InferConfig { threads: 1, exhaustive: false, patient: false };
+const QUICK: InferConfig = InferConfig { threads: 1, exhaustive: false, deep: true, patient: false };
+/// Only the first step of the dictionary.
+const BRIEF: InferConfig = InferConfig { deep: false, ..QUICK };
 
 fn recorded(name: &str) -> Vec<Logged> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/opens").join(name);
     let output = Command::new("gzip").arg("-dc").arg(&path).output().expect("gzip");
     assert!(output.status.success(), "{}", path.display());
-    let (opens, left_out) = parse(&String::from_utf8(output.stdout).expect("text"));
-    assert_eq!(left_out, 0);
-    opens
+    let log = parse(output.stdout.as_slice()).expect("text");
+    assert_eq!(log.skipped, 0);
+    log.opens.into_iter().map(|open| Logged { at: Duration::from_secs_f64(open.seconds), process: open.thread, path: open.path }).collect()
 }
 
 fn report(opens: &[Logged]) -> Report {
@@ -105,22 +107,26 @@ fn path(sample: u32) -> String {
 }
 
 fn logged(opens: &[(u32, u32)]) -> Vec<Logged> {
-    let at = |place: usize| std::time::Duration::from_micros(100 * place as u64);
+    let at = |place: usize| Duration::from_micros(100 * place as u64);
     opens.iter().enumerate().map(|(place, &(process, sample))| Logged { at: at(place), process, path: path(sample) }).collect()
 }
 
 /// As a mount would: all files of the dataset are listed, whichever are opened.
 fn report_of(n: u32, opens: &[(u32, u32)]) -> Report {
+    report_with(BRIEF, n, opens)
+}
+
+fn report_with(config: InferConfig, n: u32, opens: &[(u32, u32)]) -> Report {
     let began = Instant::now();
     let all: Vec<(u32, u32)> = (0..n).map(|sample| (0, sample)).collect();
-    verify(&Arc::new(manifest_of(&logged(&all))), &logged(opens), QUICK, &|| began.elapsed())
+    verify(&Arc::new(manifest_of(&logged(&all))), &logged(opens), config, &|| began.elapsed())
 }
 
 /// Epoch seeds of `DataLoader(shuffle=True)` after `torch.manual_seed(seed)`.
 fn default_order(n: u32, seed: u64, output: u64) -> Vec<u32> {
     let mut generator = Mt19937::new(seed);
     generator.skip(output);
-    let seed = generator.random();
+    let seed = generator.random(); // the low word of the 64 bits that it draws
     randperm(n, &mut Mt19937::new(u64::from(seed)))
 }
 
@@ -135,4 +141,161 @@ fn persistent_workers_after_a_probe_are_found_and_their_stride_is_learnt() {
     assert_eq!(report.state, "locked", "{text}");
     assert!(report.orders[0].locked_after <= 128 && report.predicted_fraction > 0.97, "{text}");
     assert!(report.orders[0].order.contains("seed=7:generator=default:offset=3:stride=2"), "{text}");
+}
+
+/// What the ranks of a DistributedSampler read, one list a rank.
+fn dealt(n: u32, seed: u64, world: u32, ranks: std::ops::Range<u32>) -> Vec<Vec<u32>> {
+    let order = randperm(n, &mut Mt19937::new(seed));
+    let steps = n.div_ceil(world);
+    let at = |place: u32| order[(place % n) as usize];
+    ranks.map(|rank| (0..steps).map(|step| at(step * world + rank)).collect()).collect()
+}
+
+#[test]
+fn any_node_of_a_distributed_run_is_found() {
+    for (n, world, ranks, workers) in [(20_000, 128, 120..128, 2), (20_000, 16, 3..4, 4), (6_000, 4, 0..4, 1)] {
+        let (mut opens, mut die) = (Vec::new(), Die(3));
+        for epoch in 0..3u32 {
+            opens.extend(loaders(&dealt(n, u64::from(epoch), world, ranks.clone()), workers, 8, 1 + 1_000 * epoch, &mut die));
+        }
+        let report = report_of(n, &opens);
+        let text = format!("{n} {world} {ranks:?}: {report:#?}");
+        assert_eq!(report.state, "locked", "{text}");
+        let order = &report.orders[0];
+        let last = ranks.end - 1;
+        let wanted = if ranks.len() == 1 { last.to_string() } else { format!("{}-{last}", ranks.start) };
+        assert_eq!((order.kind.as_str(), order.world, order.ranks.as_str()), ("torch-distributed", world, wanted.as_str()), "{text}");
+        assert!(order.locked_after <= 160 && report.predicted_fraction > 0.97, "{text}");
+    }
+}
+
+#[test]
+fn a_resumed_run_is_found_in_mid_epoch_whatever_its_world() {
+    let n = 20_000;
+    let (mut opens, mut die) = (Vec::new(), Die(5));
+    // epoch 2 of a run on 96 ranks, which is taken up again at the same sample with 128 ranks, then with 64
+    let mut first_process = 1;
+    for (world, from, to) in [(96u32, 0, 6_000), (128, 6_000, 12_000), (64, 12_000, 20_000)] {
+        let steps = |places: Vec<u32>| places[(from / world) as usize..(to / world) as usize].to_vec();
+        let ranks: Vec<Vec<u32>> = dealt(n, 2, world, 8..16).into_iter().map(steps).collect();
+        opens.extend(loaders(&ranks, 2, 8, first_process, &mut die));
+        first_process += 100;
+    }
+    let began_again: Vec<usize> = (1..3).map(|run| opens.iter().position(|open| open.0 > 100 * run).expect("a run")).collect();
+    let report = report_of(n, &opens);
+    let text = format!("{began_again:?}: {report:#?}");
+    let worlds: Vec<(u64, &str)> = report
+        .events
+        .iter()
+        .filter(|(_, what)| what.contains(": locked"))
+        .map(|(at, what)| (*at, what.split(":world=").nth(1).and_then(|rest| rest.split(':').next()).unwrap_or("none")))
+        .collect();
+    for (world, began) in [("128", began_again[0]), ("64", began_again[1])] {
+        let (at, _) = worlds.iter().find(|(_, found)| *found == world).unwrap_or_else(|| panic!("world {world}: {text}"));
+        // 16 workers have all begun within some 80 opens
+        assert!((*at as usize) < began + 160, "world {world} at {at}: {text}");
+    }
+}
+
+#[test]
+fn a_forgotten_set_epoch_and_a_recorded_order_are_followed() {
+    let (mut opens, mut die) = (Vec::new(), Die(11));
+    // a shuffle that nobody can know, the same every epoch
+    let mut order: Vec<u32> = (0..2_000).collect();
+    for i in (1..order.len()).rev() {
+        order.swap(i, die.below(i + 1));
+    }
+    for epoch in 0..3 {
+        opens.extend(loaders(&[order.clone()], 2, 16, 1 + 10 * epoch, &mut die));
+    }
+    let report = report_of(2_000, &opens);
+    let text = format!("{report:#?}");
+    assert_eq!(report.orders.len(), 1, "{text}");
+    assert!(report.orders[0].locked_after > 2_000 && report.orders[0].locked_after < 2_200, "{text}");
+    assert!(report.predicted_fraction > 0.9, "{text}");
+}
+
+#[test]
+fn train_and_validation_are_followed_apart() {
+    let (mut opens, mut die) = (Vec::new(), Die(13));
+    let mut log = Vec::new();
+    for epoch in 0..3u32 {
+        let train = loaders(&[default_order(1_500, 42, 3 + 6 * u64::from(epoch))], 2, 32, 1 + 10 * epoch, &mut die);
+        let val = loaders(&[(0..300).collect()], 2, 32, 5 + 10 * epoch, &mut die);
+        opens.push((train, val));
+    }
+    for (train, val) in &opens {
+        log.extend(logged(train));
+        log.extend(logged(val).into_iter().map(|open| Logged { path: open.path.replace("train/", "val/"), ..open }));
+    }
+    for (place, open) in log.iter_mut().enumerate() {
+        open.at = Duration::from_micros(100 * place as u64);
+    }
+    let began = Instant::now();
+    let report = verify(&Arc::new(manifest_of(&log)), &log, BRIEF, &|| began.elapsed());
+    let text = format!("{report:#?}");
+    let found: Vec<(&str, &str, &str)> =
+        report.orders.iter().map(|order| (order.root.as_str(), order.kind.as_str(), order.state)).collect();
+    assert!(found.contains(&("train", "torch-random", "locked")) && found.contains(&("val", "sequential", "locked")), "{text}");
+    assert!(report.predicted_fraction > 0.93, "{text}");
+}
+
+/// Orders that cannot be known, and other programs: nothing may be followed.
+#[test]
+fn nothing_is_followed_that_is_no_order() {
+    const N: usize = 600;
+    let mut wrong = Vec::new();
+    for run in 0..60u64 {
+        let mut die = Die(1_000 + run);
+        let shuffled = |die: &mut Die| {
+            let mut order: Vec<u32> = (0..N as u32).collect();
+            for i in (1..N).rev() {
+                order.swap(i, die.below(i + 1));
+            }
+            order
+        };
+        let (kind, opens): (&str, Vec<(u32, u32)>) = match run % 5 {
+            // each epoch shuffled from the system's entropy
+            0 => ("entropy", (0..3).flat_map(|epoch| loaders(&[shuffled(&mut die)], 2, 16, 1 + 10 * epoch, &mut die)).collect()),
+            // tf.data: a buffer over the listing
+            1 => {
+                let mut opens = Vec::new();
+                for _ in 0..2 {
+                    let mut buffer: Vec<u32> = (0..200).collect();
+                    for next in 200..N as u32 + 200 {
+                        let at = die.below(buffer.len());
+                        opens.push((1, if next < N as u32 { std::mem::replace(&mut buffer[at], next) } else { buffer.swap_remove(at) }));
+                    }
+                }
+                ("buffer", opens)
+            }
+            // weighted, with replacement: squares prefer small numbers
+            2 => {
+                let draw = |die: &mut Die| u32::try_from(die.below(N) * die.below(N) / N).expect("small");
+                ("weighted", (0..2 * N).map(|k| (1 + u32::try_from(k / 16 % 2).expect("0 or 1"), draw(&mut die))).collect())
+            }
+            // random access
+            3 => ("random", (0..2 * N).map(|_| (1, u32::try_from(die.below(N)).expect("small"))).collect()),
+            // a pool of threads over a shuffled list
+            _ => {
+                let order = shuffled(&mut die);
+                ("pool", order.iter().map(|&sample| (1 + u32::try_from(die.below(8)).expect("small"), sample)).collect())
+            }
+        };
+        let report = report_of(N as u32, &opens);
+        if !report.orders.is_empty() {
+            wrong.push(format!("{kind} {run}: {:#?}", report.events));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of 60: {}", wrong.len(), wrong.join("\n"));
+}
+
+/// `find | md5sum`, `rsync` and a loader that does not shuffle read in the order of the listing: that is what they are, and nothing else.
+#[test]
+fn a_walk_is_sequential_and_no_more() {
+    let opens: Vec<(u32, u32)> = (0..1_000).map(|sample| (7, sample)).collect();
+    let report = report_of(1_000, &opens);
+    assert_eq!(report.orders.len(), 1, "{report:#?}");
+    assert_eq!(report.orders[0].kind, "sequential", "{report:#?}");
+    assert!(report.predicted_fraction > 0.99, "{report:#?}");
 }

@@ -17,6 +17,8 @@ const PART_PERCENT: usize = 15;
 const PARTS_MAX: usize = 4;
 /// Files come in pairs when this share of them has a partner of the same stem among the opens.
 const PAIRED_PERCENT: usize = 60;
+/// ... and one kind is the first of the two in this share of them: two classes with the same names take turns.
+const FIRST_PERCENT: usize = 90;
 /// Directories above the first root that are tried: deeper datasets are read by rules that name their root.
 const PARENTS_MAX: usize = 4;
 /// Endings of one dataset at most; more are no endings but parts of names.
@@ -40,8 +42,10 @@ pub(super) fn rules(manifest: &Manifest, opened: &[FileIndex], texts: &[NamesTex
     }
     let (splits, others): (Vec<DirIndex>, _) = parts(manifest, opened, root).into_iter().partition(|dir| is_split(manifest.dir_path(*dir)));
     let roots: Vec<DirIndex> = std::iter::once(root).chain(splits).chain(above.first().copied()).chain(others).collect();
-    for &root in &roots {
-        let endings = Endings::of(manifest, root, opened);
+    // Looking at the names below a root is what costs: once for each.
+    let roots: Vec<(DirIndex, Endings)> = roots.into_iter().map(|root| (root, Endings::of(manifest, root, opened))).collect();
+    for (root, endings) in &roots {
+        let root = *root;
         if !endings.of_images {
             rules.add(root, SampleRule::DatasetFolder(endings.seen.clone()));
         } else if primary.is_none() || endings.all_images == endings.seen {
@@ -51,8 +55,8 @@ pub(super) fn rules(manifest: &Manifest, opened: &[FileIndex], texts: &[NamesTex
             rules.add(root, SampleRule::Files(sequence, endings.best(primary.is_some()).clone()));
         }
     }
-    for &root in &roots {
-        let endings = Endings::of(manifest, root, opened);
+    for (root, endings) in &roots {
+        let root = *root;
         for sequence in [Sequence::Natural, Sequence::Basename, Sequence::Stem, Sequence::Glob] {
             rules.add(root, SampleRule::Files(sequence, endings.best(primary.is_some()).clone()));
         }
@@ -222,9 +226,13 @@ fn primary_kind(manifest: &Manifest, opened: &[FileIndex]) -> Option<Vec<FileInd
         paired += kinds.len();
         *firsts.entry(kinds[0]).or_default() += 1;
     }
-    if paired * 100 < opened.len() * PAIRED_PERCENT || firsts.len() > PARTS_MAX {
+    if paired * 100 < opened.len() * PAIRED_PERCENT {
         return None;
     }
-    let (first, _) = firsts.into_iter().max_by_key(|(kind, count)| (*count, std::cmp::Reverse(*kind)))?;
+    let pairs: usize = firsts.values().sum();
+    let (first, count) = firsts.into_iter().max_by_key(|(kind, count)| (*count, std::cmp::Reverse(*kind)))?;
+    if count * 100 < pairs * FIRST_PERCENT {
+        return None;
+    }
     Some(opened.iter().copied().filter(|file| kind(*file).0 == first).collect())
 }

@@ -86,6 +86,17 @@ fn pairs_are_ordered_by_their_first_kind() {
 }
 
 #[test]
+fn two_classes_with_the_same_names_are_no_pairs() {
+    let paths: Vec<String> = (0..8).flat_map(|i| [format!("d/cats/{i}.jpg"), format!("d/dogs/{i}.jpg")]).collect();
+    let manifest = manifest(&paths);
+    // A whole small epoch, in a shuffled order.
+    let order = [3, 12, 7, 0, 15, 2, 9, 4, 13, 6, 1, 14, 11, 8, 5, 10];
+    let opens: Vec<&str> = order.iter().map(|&at: &usize| paths[at].as_str()).collect();
+    let maps = maps(&manifest, &opens, &[]);
+    assert_eq!((maps[0].root.as_str(), maps[0].rule.to_string().as_str(), maps[0].len()), ("d", "imagefolder", 16), "{:?}", names(&maps));
+}
+
+#[test]
 fn a_text_that_was_read_comes_first() {
     let manifest = manifest(&tree());
     let csv = "path,label\ntrain/c1/5.jpg,1\ntrain/c0/4.jpg,0\ntrain/c3/7.jpg,3\n";

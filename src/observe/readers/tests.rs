@@ -50,7 +50,21 @@ fn ranks_of_torchrun_with_forked_workers_are_one_job() {
     assert_eq!(groups[0].ranks, [20, 21].map(|id| Rank::Of(Life { process: id, start: 1000 + u64::from(id) })));
     assert!(groups[0].streams_known);
     assert_eq!(groups[0].rank_of_stream, [0, 0, 1, 1, 1]);
+    assert_eq!(groups[0].has_workers, [false, false, false, false, true]);
     assert_eq!(groups[0].opens[..6], [(0, 31), (1, 32), (2, 41), (3, 42), (4, 21), (0, 31)]);
+}
+
+#[test]
+fn a_look_of_the_trainer_is_set_aside() {
+    let trainer = process(20, TRAIN);
+    let worker = |id: u32| facts(id, &[process(id, TRAIN), trainer.clone(), process(5, SHELL)]);
+    let known = [facts(20, &[trainer.clone(), process(5, SHELL)]), worker(31), worker(32)];
+    let (readers, opens) = seen(&known, 1);
+    let opens: Vec<_> = opens.into_iter().map(|(reader, thread)| (reader, crate::types::FileIndex(thread * 7))).collect();
+    let groups = readers.groups(&opens);
+    assert_eq!(crate::observe::leading::aside_of(&groups[0]), [true, false, false]);
+    // Alone it is the reader.
+    assert_eq!(crate::observe::leading::aside_of(&readers.groups(&opens[..1])[0]), [false]);
 }
 
 #[test]
@@ -187,6 +201,7 @@ proptest! {
                 next = next.max(stream + 1);
             }
             prop_assert_eq!(group.rank_of_stream.len(), next as usize);
+            prop_assert_eq!(group.has_workers.len(), next as usize);
             prop_assert!(group.rank_of_stream.iter().all(|rank| (*rank as usize) < group.ranks.len()));
             prop_assert!(group.streams_known || next == 1);
         }

@@ -2,12 +2,16 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::dictionary::{common_seeds, epoch_seeds};
+use proptest::prelude::*;
+
+use super::dictionary::{common_seeds, epoch_seeds, targets, whole_orders};
 use super::exhaustive::{Found, Seeds, exhaustive};
 use super::fit::{Fit, fit};
 use super::target::{Layout, Target};
 use super::{Control, Sighting};
+use crate::order::again::Library;
 use crate::order::mt19937::Mt19937;
+use crate::order::numpy::Legacy;
 use crate::order::torch::randperm;
 use crate::types::SampleIndex;
 
@@ -167,5 +171,91 @@ fn simulated_loaders_are_found_after_128_opens() {
             assert_eq!(seeds, [(0, seed), (1, seed)], "{job:?}");
             check_fit(job, &sighting, &fit(&sighting, &found.hits[0].places));
         }
+    }
+}
+
+/// Some ranks of a distributed job, the seed small: world, ranks, batch and workers are read off.
+#[test]
+fn ranks_of_a_distributed_job_are_found() {
+    for (n, batch, workers, world, ranks, count) in
+        [(1000, 8, 2, 8, (3, 1), 60), (1000, 4, 2, 8, (0, 8), 160), (10_000, 16, 2, 16, (8, 4), 160), (100_000, 32, 1, 64, (5, 1), 40)]
+    {
+        let job = Job { n, batch, workers, world, ranks };
+        for round in 0..5 {
+            let seed = 1000 * round + 7;
+            let sighting = [sighting_of(job, seed, count)];
+            // One first place more than needed on either side.
+            let first = ranks.0 as u32;
+            let wanted: Vec<Target> = targets(&sighting, 64)
+                .into_iter()
+                .filter(|target| matches!(target.layout, Layout::Ranks { first_place } if first_place.abs_diff(first) <= 1))
+                .collect();
+            let found = search(&wanted, u64::from(seed.saturating_sub(100))..u64::from(seed) + 100);
+            let right: Vec<_> = found.hits.iter().filter(|hit| wanted[hit.target].layout == Layout::Ranks { first_place: first }).collect();
+            assert_eq!(right.iter().map(|hit| hit.seed).collect::<Vec<_>>(), [seed], "{job:?}");
+            check_fit(job, &sighting[0], &fit(&sighting[0], &right[0].places));
+        }
+    }
+}
+
+/// Any generator, any place in the epoch: here numpy's, joined in the middle.
+#[test]
+fn a_resumed_run_of_another_library_is_found_by_whole_orders() {
+    let order = Legacy::seeded(123).permutation(500);
+    let late: Vec<SampleIndex> = order[200..].to_vec();
+    let opens = simulate(whole(500, 10, 2), &late, 1, 40);
+    let sightings = [
+        Sighting { n: 500, opens: opens.iter().map(|&(stream, sample)| (stream, 499 - sample)).collect(), streams_known: true },
+        Sighting { n: 500, opens, streams_known: true },
+    ];
+    let go = AtomicBool::new(false);
+    let control = Control { stop: &go, threads: 2 };
+    let found = whole_orders(&sightings, 0..200, control, |seed, n, places| places.extend(Legacy::seeded(seed).permutation(n)));
+    assert_eq!(found.iter().map(|found| (found.sighting, found.candidate)).collect::<Vec<_>>(), [(1, 123)]);
+    let fit = &found[0].fit;
+    assert_eq!((fit.placed, fit.world, fit.first_step, fit.batch, fit.workers), (40, Some(1), 200, Some(10), Some(2)));
+}
+
+/// A few opens that are none of the order do no harm, many do.
+#[test]
+fn strays_are_tolerated_up_to_one_in_64() {
+    let seed = 4242;
+    let clean = sighting_of(whole(10_000, 32, 2), seed, 128);
+    for (strays, found_it) in [(0, true), (1, true), (2, true), (8, false)] {
+        let mut sighting = clean.clone();
+        for stray in 0..strays {
+            sighting.opens[20 + 12 * stray].1 = 9_990 - stray as u32;
+        }
+        let found = search(&[Target::streams(0, &sighting, 0, Layout::Whole).unwrap()], 4200..4300);
+        assert_eq!(found.hits.iter().any(|hit| hit.seed == seed), found_it, "{strays} strays");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn a_planted_seed_is_found_in_any_slice_with_any_maps(
+        n in 300u32..60_000, seed: u32, before in 0u32..1 << 12, maps in 1usize..5, right in 0usize..5, offset in 0u32..120, front: bool,
+    ) {
+        let right = right % maps;
+        let mut generator = Mt19937::new(u64::from(seed));
+        generator.skip(u64::from(offset));
+        let order = randperm(n, &mut generator);
+        let map = |map: usize| -> Sighting {
+            let shift = if map == right { 0 } else { 1 + map as u32 };
+            let opens = order[..24].iter().map(|&sample| (0, (sample + shift) % n)).collect();
+            Sighting { n, opens, streams_known: true }
+        };
+        let targets: Vec<Target> = (0..maps)
+            .map(|index| {
+                let sighting = map(index);
+                let samples: Vec<_> = sighting.opens.iter().map(|open| open.1).collect();
+                if front { Target::prefix(index, n, &samples, offset) } else { Target::streams(index, &sighting, offset, Layout::Whole) }
+            })
+            .collect::<Option<_>>()
+            .unwrap();
+        let start = u64::from(seed.saturating_sub(before));
+        let found = search(&targets, start..start + (1 << 12) + 1);
+        prop_assert_eq!(found.hits.iter().map(|hit| (targets[hit.target].sighting, hit.seed)).collect::<Vec<_>>(), [(right, seed)]);
     }
 }

@@ -1,0 +1,154 @@
+//! `belady order ...`: what is followed and why, offline checks, and orders handed from node to node.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Failure, print, snapshot};
+use crate::config::cli::{OrderCommand, VerifyArgs};
+use crate::config::machine::Machine;
+use crate::config::mountpoint;
+use crate::control::{Answer, Request, client, socket_path};
+use crate::dataset::Manifest;
+use crate::infer::InferConfig;
+use crate::infer::verify::{Logged, Report, manifest_of, verify};
+use crate::observe::log;
+use crate::order::spec::OrderSpec;
+use crate::stats::snapshot::{Order, Snapshot};
+
+pub(super) fn run(command: OrderCommand) -> Result<(), Failure> {
+    match command {
+        OrderCommand::Show { dir, json } => show(&dir, json),
+        OrderCommand::Verify(args) => check(&args),
+        OrderCommand::Export { dir, output } => export(&dir, output.as_deref()),
+        OrderCommand::Import { dir, file } => import(&dir, &file),
+    }
+}
+
+fn stats_of(dir: &Path) -> Result<Snapshot, String> {
+    let path = mountpoint::real(dir)?;
+    snapshot(&socket_path(&Machine::here().runtime_dir, &path), &path)
+}
+
+fn show(dir: &Path, json: bool) -> Result<(), Failure> {
+    let orders = stats_of(dir)?.orders;
+    if json {
+        return print(&(serde_json::to_string(&orders).map_err(|error| error.to_string())? + "\n"));
+    }
+    if orders.is_empty() {
+        return print("no order is followed: none is declared, and none was found in the opens\n");
+    }
+    print(&orders.iter().map(shown).collect::<String>())
+}
+
+/// One order in a few lines.
+fn shown(order: &Order) -> String {
+    let place = format!("epoch {}, place {} of {}", order.epoch, order.position, order.length);
+    let belief = format!("confidence {:.6}; {} of {} opens where it had them", order.confidence, order.predicted, order.observed);
+    let search = if order.search_seconds > 0.0 { format!("; found in {:.1} s of search", order.search_seconds) } else { String::new() };
+    let note = if order.note.is_empty() { String::new() } else { format!("\n  {}", order.note) };
+    format!("{}: {} ({})\n  {}\n  {place}\n  {belief}{search}{note}\n", order.id, order.state, order.source, order.hypothesis)
+}
+
+fn check(args: &VerifyArgs) -> Result<(), Failure> {
+    let shown = args.log.display();
+    let file = File::open(&args.log).map_err(|error| format!("{shown}: {error}"))?;
+    let parsed = log::parse(BufReader::new(file)).map_err(|error| format!("{shown}: {error}"))?;
+    if parsed.opens.is_empty() {
+        return Err(Failure::Failed(format!("{shown}: no line of it is an open (lines are seconds, process and path, or strace's)")));
+    }
+    let manifest = match &args.manifest {
+        Some(path) => {
+            let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Some(Manifest::load(BufReader::new(file)).map_err(|error| format!("{}: {error}", path.display()))?)
+        }
+        None => None,
+    };
+    let opens = opens(&parsed, manifest.as_ref());
+    let manifest = Arc::new(manifest.unwrap_or_else(|| manifest_of(&opens)));
+    let config = InferConfig { threads: usize::from(args.threads), exhaustive: !args.quick, deep: true, patient: true };
+    let began = Instant::now();
+    let report = verify(&manifest, &opens, config, &|| began.elapsed());
+    if args.json {
+        return print(&(serde_json::to_string(&report).map_err(|error| error.to_string())? + "\n"));
+    }
+    print(&explained(&report))
+}
+
+/// The opens with paths as the manifest has them; without one, below the directory that all have in common.
+fn opens(parsed: &log::Log, manifest: Option<&Manifest>) -> Vec<Logged> {
+    let common = if manifest.is_some() { 0 } else { common_directory(parsed) };
+    let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let path = |path: &str| match manifest {
+        Some(manifest) => (0..=path.matches('/').count())
+            .map(|skip| if skip == 0 { path } else { path.match_indices('/').nth(skip - 1).map_or("", |(at, _)| &path[at + 1..]) })
+            .find(|tail| manifest.find(tail).is_some())
+            .unwrap_or(path)
+            .to_owned(),
+        None => path.get(common..).unwrap_or(path).trim_start_matches('/').to_owned(),
+    };
+    parsed.opens.iter().map(|open| Logged { at: at(open.seconds), process: open.thread, path: path(&open.path) }).collect()
+}
+
+/// Length of what comes before the last directory that all paths have in common.
+fn common_directory(parsed: &log::Log) -> usize {
+    let mut common = parsed.opens.first().map_or("", |open| open.path.as_str());
+    for open in &parsed.opens {
+        let same = common.bytes().zip(open.path.bytes()).take_while(|(a, b)| a == b).count();
+        common = common.get(..same).unwrap_or("");
+    }
+    let directory = common.rsplit_once('/').map_or("", |(directory, _)| directory);
+    directory.rsplit_once('/').map_or(0, |(before, _)| before.len() + 1)
+}
+
+fn explained(report: &Report) -> String {
+    let mut text = format!("{} opens of {} files: {}\n", report.opens, report.files, report.state);
+    for order in &report.orders {
+        text += &format!(
+            "{}: {}\n  {}\n  {}\n  followed after {} opens, confidence {:.6}\n",
+            order.root, order.state, order.order, order.why, order.locked_after, order.confidence
+        );
+    }
+    if !report.orders.is_empty() {
+        text += &format!("{:.1} % of the later opens were where the order had them\n", report.predicted_fraction * 100.0);
+    }
+    text += &format!("{} searches, {:.1} s\n", report.searches, report.search_seconds);
+    for (opens, what) in &report.events {
+        text += &format!("  after {opens} opens: {what}\n");
+    }
+    text
+}
+
+/// A line an order, as `--order` takes it: only what holds for other nodes, too.
+fn export(dir: &Path, output: Option<&Path>) -> Result<(), Failure> {
+    let orders = stats_of(dir)?.orders;
+    let lines: String = orders.iter().filter(|order| !order.hypothesis.is_empty()).map(|order| format!("{}\n", order.hypothesis)).collect();
+    match output {
+        Some(path) => Ok(fs::write(path, lines).map_err(|error| format!("{}: {error}", path.display()))?),
+        None => print(&lines),
+    }
+}
+
+fn import(dir: &Path, file: &Path) -> Result<(), Failure> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        io::stdin().read_to_string(&mut text)
+    } else {
+        File::open(file).and_then(|mut f| f.read_to_string(&mut text))
+    };
+    read.map_err(|error| format!("{}: {error}", file.display()))?;
+    let path = mountpoint::real(dir)?;
+    let socket = socket_path(&Machine::here().runtime_dir, &path);
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        // refused here, where the line can be named
+        let spec: OrderSpec = line.parse().map_err(|error| format!("{}: {line}: {error}", file.display()))?;
+        match client::ask(&socket, Request::OrderImport { order: spec.to_string() })? {
+            Answer::Done => {}
+            Answer::Error { message } => return Err(Failure::Failed(message)),
+            _ => return Err(Failure::Failed("the daemon gave another answer than asked for: is it another version?".to_owned())),
+        }
+    }
+    Ok(())
+}
