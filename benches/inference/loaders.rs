@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::script::{Open, Readers, of_training, opens_with_all};
 use crate::stage::{Set, Store};
 use crate::table::Table;
-use crate::watch::{Lock, Watch, any};
+use crate::watch::{Lock, Watch, any, is_training};
 use crate::{Bounds, Failure, Options, say, show};
 
 /// A store some way off: without prefetch each reader opens fifty files a second.
@@ -104,6 +104,7 @@ pub(crate) async fn run(options: &Options, bounds: &mut Bounds) -> Result<(), Fa
         "miss",
         "epoch 2: foretold",
         "miss",
+        "other orders: wrong",
         "s",
     ]);
     let mut words = String::new();
@@ -120,7 +121,8 @@ pub(crate) async fn run(options: &Options, bounds: &mut Bounds) -> Result<(), Fa
     }
     show(&format!(
         "First byte after {DELAY_MS} ms, files of mean {MEAN_BYTES} bytes, cache for {:.0} % of them. *foretold*: of an epoch's first 32 files, so many \
-         stood in `.belady/order` half a second before the first of them was opened; *miss*: accesses of the epoch whose fetch began with the open:\n\n{table}",
+         stood in `.belady/order` half a second before the first of them was opened; *miss*: accesses of the epoch whose fetch began with the open; *other orders: wrong*: opens that \
+         an order of something else (the validation set's, or a false one) had not predicted while it was locked:\n\n{table}",
         CACHE_SHARE * 100.0
     ))?;
     if options.verbose { show(&words) } else { Ok(()) }
@@ -178,14 +180,16 @@ fn judge(name: &str, run: &Run, bounds: &mut Bounds) {
     bounds.check(observed > 0 && observed == predicted, || format!("{name}: {predicted} of {observed} opens after the lock predicted"));
     let epochs = run.foretold.len();
     bounds.check(epochs > 1, || format!("{name}: not read to its end"));
-    for (epoch, (foretold, of)) in run.foretold.iter().enumerate().skip(1) {
+    let wrong = run.watch.wrong(|order| !is_training(order));
+    bounds.check(wrong == 0, || format!("{name}: {wrong} opens that another locked order had not predicted"));
+    for (epoch, (foretold, of)) in (0..).zip(&run.foretold).skip(1) {
         bounds.check(foretold == of, || format!("{name}: {foretold} of epoch {epoch}'s first {of} files foretold"));
         let miss = run.watch.misses(epoch);
         bounds.check(miss == Some(0), || format!("{name}: {miss:?} misses in epoch {epoch}"));
     }
 }
 
-fn row(name: String, run: &Run) -> [String; 10] {
+fn row(name: String, run: &Run) -> [String; 11] {
     let (observed, predicted) = run.watch.since_lock(any);
     let (after, last) = match &run.lock {
         None => ("never".to_owned(), String::new()),
@@ -196,7 +200,7 @@ fn row(name: String, run: &Run) -> [String; 10] {
         }
     };
     let foretold = |epoch: usize| run.foretold.get(epoch).map_or(String::new(), |(foretold, of)| format!("{foretold}/{of}"));
-    let miss = |epoch: usize| run.watch.misses(epoch).map_or(String::new(), |miss| miss.to_string());
+    let miss = |epoch: u64| run.watch.misses(epoch).map_or(String::new(), |miss| miss.to_string());
     [
         name,
         after,
@@ -207,6 +211,7 @@ fn row(name: String, run: &Run) -> [String; 10] {
         miss(1),
         foretold(2),
         miss(2),
+        run.watch.wrong(|order| !is_training(order)).to_string(),
         format!("{:.0}", run.seconds),
     ]
 }

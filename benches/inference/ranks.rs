@@ -10,7 +10,7 @@ use crate::rig::Mount;
 use crate::script::{Open, Readers, opens_with_all};
 use crate::stage::{Set, Store};
 use crate::table::Table;
-use crate::watch::Watch;
+use crate::watch::{Watch, any};
 use crate::{Bounds, Failure, Options, say, show};
 
 const DELAY_MS: u64 = 20;
@@ -163,7 +163,7 @@ impl Report {
             observed.to_string(),
             predicted.to_string(),
             format!("{share:.2}"),
-            watch.wrong().to_string(),
+            watch.wrong(any).to_string(),
         ]);
         Ok(())
     }

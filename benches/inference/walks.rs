@@ -9,7 +9,7 @@ use crate::rig::{Mount, User, as_user};
 use crate::script::Readers;
 use crate::stage::{Set, Store};
 use crate::table::{Table, median};
-use crate::watch::Watch;
+use crate::watch::{Watch, any};
 use crate::{Bounds, Failure, Options, say, show};
 
 const FILES: u32 = 3_000;
@@ -98,7 +98,7 @@ async fn beliefs(options: &Options, bounds: &mut Bounds) -> Result<(), Failure> 
         let (mut readers, cpu, begun) = (Readers::new()?, mount.cpu(), std::time::Instant::now());
         reads.start(&mut readers, &mount, 2)?;
         let watch = Watch::until(&mount, &mut readers, LIMIT, |_| false).await?;
-        let (wrong, last) = (watch.wrong(), &watch.last);
+        let (wrong, last) = (watch.wrong(any), &watch.last);
         let locked = watch.ever_locked();
         table.row([
             name.to_owned(),

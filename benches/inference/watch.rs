@@ -72,7 +72,7 @@ impl Watch {
         Ok(())
     }
 
-    /// When an order of the training set was first locked: the first row, in time, that is not the validation set's and is `meant`.
+    /// When an order of the training set was first locked: the first row, in time, that is the training set's and is `meant`.
     pub(crate) fn lock(&self, meant: impl Fn(&Order) -> bool) -> Option<Lock> {
         let mut not_before = self.looks.first()?.at;
         for look in &self.looks {
@@ -96,18 +96,16 @@ impl Watch {
         })
     }
 
-    /// Opens that an order was wrong about while it was believed: over all orders, between answers that both say so. An order that lost its
-    /// belief was wrong at least once.
-    pub(crate) fn wrong(&self) -> u64 {
+    /// Opens that an order was wrong about while it was believed: over all orders `meant`, between answers that both say so. An order that
+    /// lost its belief was wrong at least once.
+    pub(crate) fn wrong(&self, meant: impl Fn(&Order) -> bool) -> u64 {
         let mut wrong = 0;
         for pair in self.looks.windows(2) {
-            for before in pair[0].orders.iter().filter(|order| order.state == LOCKED) {
+            for before in pair[0].orders.iter().filter(|order| order.state == LOCKED && meant(order)) {
                 let Some(after) = pair[1].orders.iter().find(|order| order.id == before.id) else { continue };
-                let (opens, predicted) = (after.observed.saturating_sub(before.observed), after.predicted.saturating_sub(before.predicted));
-                wrong += match after.state.as_str() {
-                    LOCKED => opens.saturating_sub(predicted),
-                    _ => opens.saturating_sub(predicted).max(1),
-                };
+                let opens = after.observed.saturating_sub(before.observed);
+                let unpredicted = opens.saturating_sub(after.predicted.saturating_sub(before.predicted));
+                wrong += if after.state == LOCKED { unpredicted } else { unpredicted.max(1) };
             }
         }
         wrong
@@ -125,11 +123,11 @@ impl Watch {
         names
     }
 
-    /// Misses of the training set's orders in an epoch, by number from the first that they saw; `None`: no such epoch.
-    pub(crate) fn misses(&self, epoch: usize) -> Option<u64> {
-        let rows: Vec<u64> =
-            self.last.orders.iter().filter(|o| is_training(o)).filter_map(|o| o.epochs.get(epoch)).map(|e| e.miss).collect();
-        (!rows.is_empty()).then(|| rows.iter().sum())
+    /// Misses of the training set's orders in an epoch; `None`: no such epoch. An epoch that was given up and found again has several rows.
+    pub(crate) fn misses(&self, epoch: u64) -> Option<u64> {
+        let epochs = self.last.orders.iter().filter(|order| is_training(order)).flat_map(|order| &order.epochs);
+        let misses: Vec<u64> = epochs.filter(|row| row.epoch == epoch).map(|row| row.miss).collect();
+        (!misses.is_empty()).then(|| misses.iter().sum())
     }
 
     /// Its last words, for people.
@@ -178,9 +176,9 @@ fn is_believed(order: &Order) -> bool {
     is_training(order) && order.state == LOCKED
 }
 
-/// Validation sets lie in `val` in all scenes.
-fn is_training(order: &Order) -> bool {
-    order.root != "val"
+/// Training sets lie in `train` in all scenes: an order with another root is of something else, or wrong.
+pub(crate) fn is_training(order: &Order) -> bool {
+    order.root == "train"
 }
 
 /// Seconds since 1970.
