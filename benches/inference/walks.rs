@@ -141,7 +141,7 @@ async fn cost(options: &Options, bounds: &mut Bounds) -> Result<(), Failure> {
                 taken[which].push(cpu(&store, reads, orders[which], memory).await?);
             }
         }
-        let [none, auto, again] = taken.map(|seconds| median(seconds));
+        let [none, auto, again] = taken.map(median);
         let ratio = auto / none;
         table.row([name.to_owned(), format!("{none:.2}"), format!("{auto:.2}"), format!("{ratio:.3}"), format!("{:.3}", again / none)]);
         bounds.check(ratio <= COST, || format!("{name}: {ratio:.3} of the CPU with order none, {COST} was allowed"));
