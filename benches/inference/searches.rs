@@ -60,8 +60,8 @@ pub(crate) async fn unseeded(options: &Options, bounds: &mut Bounds) -> Result<(
     let hunt = Hunt {
         files: 10_000,
         mean_bytes: 16_000,
-        // An epoch must last longer than the search: 60 ms a file and reader, so 17 to 67 files a second.
-        delay_ms: 60,
+        // An epoch must last longer than the search, or it is not worth it: 8 to 32 files a second, so five minutes at least.
+        delay_ms: 120,
         memory: 64 << 20,
         loaders: if options.quick { &loaders[..1] } else { loaders },
         from: FULL_FROM,
