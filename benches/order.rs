@@ -19,7 +19,20 @@ fn orders(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("order");
     group.sample_size(10).measurement_time(Duration::from_secs(5));
     for (name, n) in [("imagenet", IMAGENET), ("imagenet-21k", IMAGENET_21K)] {
-        for text in ["torch-distributed:world=8:rank=0-7", "torch-distributed:world=64:rank=8-15", "torch-random:seed=42"] {
+        for text in [
+            "torch-distributed:world=8:rank=0-7",
+            "torch-distributed:world=64:rank=8-15",
+            "torch-random:seed=42",
+            "hf-trainer:world=8:rank=0-7:batch=64",
+            "timm-repeat-aug:world=8:rank=0-7",
+            "numpy-legacy:seed=42:again=reseeded",
+            "numpy-generator:seed=42:again=reseeded",
+            "python-shuffle:seed=42:again=reseeded",
+            "grain:seed=42",
+            "dali:world=8:rank=0-7",
+            "webdataset:seed=42:buffer=1000:deterministic=true",
+            "wids:seed=42:chunk=2000",
+        ] {
             let spec: OrderSpec = text.parse().expect("the specification is right");
             let sampler = spec.sampler(n).expect("the dataset fits");
             group.bench_function(format!("{name}/{text}"), |bencher| bencher.iter(|| black_box(sampler.order(black_box(3)))));

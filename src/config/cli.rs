@@ -110,6 +110,12 @@ pub struct MountOptions {
     /// Do not look at the environment of readers
     #[arg(long, conflicts_with = "peek", help_heading = "Order")]
     pub no_peek: bool,
+    /// Threads that a search for the order may use, at the lowest priority [default: auto, a tenth of the cores]
+    #[arg(long, value_name = "N", help_heading = "Order")]
+    pub search_threads: Option<String>,
+    /// Let a search go through all 2^32 seeds, some 100 core-seconds [default: on]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Order")]
+    pub search_exhaustive: Option<String>,
     /// Append every open to this file: seconds, thread and path
     #[arg(long, value_name = "FILE", help_heading = "Order")]
     pub record_opens: Option<String>,
@@ -189,6 +195,8 @@ impl MountOptions {
             ("disk", &self.disk),
             ("expect_manifest", &self.expect_manifest),
             ("peek", if self.no_peek { &no_peek } else { &self.peek }),
+            ("search_threads", &self.search_threads),
+            ("search_exhaustive", &self.search_exhaustive),
             ("record_opens", &self.record_opens),
             ("on_change", &self.on_change),
             ("verify", &self.verify),

@@ -27,7 +27,7 @@ const fn key(name: &'static str, kind: Kind) -> Key {
 }
 
 /// All of them, in the order of `configs/default.toml` and of `--print-config`.
-pub const KEYS: [Key; 33] = [
+pub const KEYS: [Key; 35] = [
     key("endpoint_url", Kind::Text),
     key("region", Kind::Text),
     key("profile", Kind::Text),
@@ -44,6 +44,8 @@ pub const KEYS: [Key; 33] = [
     key("order", Kind::List),
     key("expect_manifest", Kind::Text),
     key("peek", Kind::Switch),
+    key("search_threads", Kind::Text),
+    key("search_exhaustive", Kind::Switch),
     key("record_opens", Kind::Text),
     key("on_change", Kind::Text),
     key("verify", Kind::Text),

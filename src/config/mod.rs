@@ -32,7 +32,7 @@ const MEMORY_LEAST: u64 = 256 << 20;
 const DISK_SHARE_LEFT_FREE: u64 = 10;
 
 /// Defaults as a user would write them; `""` is «not set». Those that depend on the machine are in [`defaults`].
-const FIXED_DEFAULTS: [(&str, &str); 26] = [
+const FIXED_DEFAULTS: [(&str, &str); 28] = [
     ("endpoint_url", ""),
     ("region", ""),
     ("profile", ""),
@@ -46,6 +46,8 @@ const FIXED_DEFAULTS: [(&str, &str); 26] = [
     ("order", "auto"),
     ("expect_manifest", ""),
     ("peek", "true"),
+    ("search_threads", "auto"),
+    ("search_exhaustive", "true"),
     ("record_opens", ""),
     ("on_change", "serve-new"),
     ("verify", "once"),
@@ -111,6 +113,10 @@ pub struct Settings {
     pub peek: bool,
     /// Where every open is recorded.
     pub record_opens: Option<PathBuf>,
+    /// Threads of a search for the order; `None`: a share of the cores.
+    pub search_threads: Option<u32>,
+    /// Whether all 2^32 seeds may be tried.
+    pub search_exhaustive: bool,
     pub on_change: OnChange,
     pub verify: Verify,
     pub read_deadline: Duration,

@@ -185,6 +185,8 @@ pub fn resolve(url: &str, dir: &Path, layers: Layers, machine: &Machine) -> Resu
         orders,
         expect_manifest: r.optional("expect_manifest", values::manifest_id),
         peek: r.value("peek", values::switch),
+        search_threads: r.value("search_threads", |text| if text == "auto" { Ok(None) } else { values::count(text).map(Some) }),
+        search_exhaustive: r.value("search_exhaustive", values::switch),
         record_opens: r.optional("record_opens", values::path),
         on_change: r.value("on_change", values::on_change),
         verify: r.value("verify", values::verify),

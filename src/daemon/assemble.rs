@@ -167,8 +167,11 @@ pub(super) async fn orders(settings: &Settings, manifest: &Manifest, store: &Arc
 /// How orders are found out, if they are.
 pub(super) fn infer(settings: &Settings) -> Option<InferConfig> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    matches!(settings.orders, Orders::Auto)
-        .then(|| InferConfig { threads: (cores / SEARCH_SHARE_OF_CORES).max(1), ..InferConfig::default() })
+    matches!(settings.orders, Orders::Auto).then(|| InferConfig {
+        threads: settings.search_threads.map_or((cores / SEARCH_SHARE_OF_CORES).max(1), |threads| threads as usize),
+        exhaustive: settings.search_exhaustive,
+        ..InferConfig::default()
+    })
 }
 
 /// The whole of a text that lies in the bucket.

@@ -1,5 +1,6 @@
 //! Planner and inference as one state machine: what the daemon's task runs, and `belady order verify` offline.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,11 @@ use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
 use crate::plan::{Action, Event, OrderConfig, OrderIndex, OrderState, Planner, Seen, Trust};
 use crate::types::FileIndex;
+
+/// How long the inference waits to hear whose an open is: `/proc` answers in a fraction of a millisecond.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Opens that wait for it at most.
+const PENDING_MAX: usize = 1024;
 
 /// How an order came to be followed.
 #[derive(Clone, Debug)]
@@ -49,13 +55,15 @@ pub struct Engine {
     inference: Option<Inference>,
     followed: Vec<Followed>,
     search_seconds: f64,
+    /// Opens that the inference has not seen: their process was not known yet.
+    pending: VecDeque<(Seen, Option<OrderIndex>)>,
 }
 
 impl Engine {
     /// `inference`: none when orders are declared, or nothing is to be found out.
     #[must_use]
     pub const fn new(planner: Planner, inference: Option<Inference>) -> Self {
-        Self { planner, inference, followed: Vec::new(), search_seconds: 0.0 }
+        Self { planner, inference, followed: Vec::new(), search_seconds: 0.0, pending: VecDeque::new() }
     }
 
     /// Adds a declared order.
@@ -81,8 +89,21 @@ impl Engine {
             _ => None,
         };
         self.planner.handle(now, event, out);
-        if let (Some(seen), Some(inference)) = (opened, &mut self.inference) {
-            inference.opened(seen, 0, self.planner.claimed());
+        if let Some(seen) = opened {
+            self.pending.push_back((seen, self.planner.claimed()));
+        }
+    }
+
+    /// Lets the inference see opens, as far as their jobs are known (`job_of`, by process) or have been waited for.
+    pub fn settle(&mut self, now: Duration, job_of: impl Fn(u32) -> Option<u64>) {
+        let Some(inference) = &mut self.inference else { return };
+        while let Some(&(seen, claimed)) = self.pending.front() {
+            let job = job_of(seen.process);
+            if job.is_none() && self.pending.len() < PENDING_MAX && now < seen.now + PATIENCE {
+                return;
+            }
+            self.pending.pop_front();
+            inference.opened(seen, job.unwrap_or(0), claimed);
         }
     }
 
@@ -98,7 +119,8 @@ impl Engine {
 
     /// What it found, and how long it took. True if an order is followed on its word now.
     pub fn finished(&mut self, now: Duration, result: JobResult, seconds: f64, out: &mut Vec<Action>) -> bool {
-        let _ = now;
+        // What waits is played back, too.
+        self.settle(now + PATIENCE, |_| None);
         self.search_seconds += seconds;
         let Some(inference) = &mut self.inference else { return false };
         let Some(proposal) = inference.finished(result) else { return false };

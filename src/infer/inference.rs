@@ -10,6 +10,7 @@ use super::job::{Clue, Found, Job, JobResult, Rung};
 use super::roots::Roots;
 use super::segment::Segment;
 use crate::dataset::Manifest;
+use crate::dataset::maps::CandidateMap;
 use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
 use crate::order::spec::OrderSpec;
 use crate::plan::{OrderIndex, Seen};
@@ -78,6 +79,8 @@ struct Group {
     tries: [(u32, u32); Rung::ALL.len()],
     /// An order of a pass that is over was searched for from its end.
     whole_before: bool,
+    /// Maps of the last search; none while an order is followed: they are large.
+    maps: Option<Arc<Vec<CandidateMap>>>,
     /// A search runs.
     busy: bool,
     /// What was searched last and came of it, for people.
@@ -165,10 +168,18 @@ impl Inference {
     pub fn opened(&mut self, seen: Seen, job: u64, claimed: Option<OrderIndex>) {
         let root = self.roots.of(self.manifest.path(seen.file));
         let at = self.groups.iter().position(|group| group.root == root && group.job == job);
+        // A job that was started anew goes on where another has fallen silent.
+        let at = at.or_else(|| {
+            let at = self.groups.iter().position(|group| group.root == root && group.segment.is_silent(seen.now))?;
+            self.groups[at].job = job;
+            Some(at)
+        });
         let group = match at {
             Some(at) => &mut self.groups[at],
             None if self.groups.len() < GROUPS_MAX => {
                 self.segments += 1;
+                let others = self.groups.iter().flat_map(|group| &group.clues).chain(&self.imported);
+                let clues = others.filter(|clue| clue.spec.root == root).cloned().collect();
                 let segment = Segment::new(self.segments, self.manifest.len());
                 self.groups.push(Group {
                     root: root.to_owned(),
@@ -176,11 +187,12 @@ impl Inference {
                     segment,
                     passes: 0,
                     order: None,
-                    clues: self.imported.iter().filter(|clue| clue.spec.root == root).cloned().collect(),
+                    clues,
                     recorded: None,
                     files: files_below(&self.manifest, root),
                     tries: Group::no_tries(),
                     whole_before: false,
+                    maps: None,
                     busy: false,
                     note: String::new(),
                 });
@@ -228,6 +240,7 @@ impl Inference {
             sizes: Arc::clone(&self.sizes),
             front: group.segment.front().to_vec(),
             clues: group.clues.clone(),
+            maps: group.maps.clone(),
             deep: config.deep,
             pass: group.passes,
             recorded: group.recorded.clone(),
@@ -238,6 +251,7 @@ impl Inference {
     pub fn finished(&mut self, result: JobResult) -> Option<Proposal> {
         let group = self.groups.get_mut(result.group)?;
         group.busy = false;
+        group.maps = result.maps.filter(|_| result.found.is_none());
         let Some(found) = result.found else {
             group.note = format!("{} of {} explain nothing: {:.0} orders tried", result.rung.name(), group.root, result.tried);
             return None;

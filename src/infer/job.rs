@@ -15,6 +15,8 @@ use crate::types::{Epoch, FileIndex, SampleIndex};
 
 /// Maps that a search tries.
 const MAPS_MAX: usize = 4;
+/// Opens from which on they are kept for the next search: before, all may be of one directory by chance.
+const MAPS_KEPT_FROM: usize = 64;
 /// Opens that a search looks at: enough for every proof, and the same few however late it runs.
 const LOOKED_AT: usize = 512;
 
@@ -76,6 +78,8 @@ pub struct Job {
     /// From the front of the segment.
     pub(super) front: Vec<Seen>,
     pub(super) clues: Vec<Clue>,
+    /// Maps of an earlier search over the same readers' opens.
+    pub(super) maps: Option<Arc<Vec<Map>>>,
     /// Whether likely seeds are tried beyond the first step.
     pub(super) deep: bool,
     /// Passes before this one: the number of the epoch, where the order itself has none.
@@ -102,7 +106,7 @@ pub struct Found {
 }
 
 /// What came of a search.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct JobResult {
     pub(super) group: usize,
     pub(super) segment: u64,
@@ -110,6 +114,8 @@ pub struct JobResult {
     pub found: Option<Found>,
     /// Orders compared with the opens.
     pub tried: f64,
+    /// The maps, for the next search of this segment.
+    pub(super) maps: Option<Arc<Vec<Map>>>,
 }
 
 pub(super) struct Search<'a> {
@@ -132,21 +138,30 @@ impl Job {
     pub fn run(&self, control: Control<'_>) -> JobResult {
         let mut search = Search { job: self, control, tried: 1.0, best: None, one_epoch: false };
         let opened: Vec<FileIndex> = self.front.iter().map(|seen| seen.file).take(LOOKED_AT).collect();
-        for map in Maps::new(&self.manifest, &opened, &[]).take(MAPS_MAX) {
+        let maps = self.maps.clone().unwrap_or_else(|| Arc::new(Maps::new(&self.manifest, &opened, &[]).take(MAPS_MAX).collect()));
+        for map in maps.iter() {
             match self.rung {
-                Rung::Known => search.known(&map),
-                Rung::Likely => search.likely(&map),
-                Rung::Others => search.others(&map),
-                Rung::Meet => search.meet(&map),
-                Rung::Exhaustive => search.exhaustive(&map),
-                Rung::Backward => search.backward(&map),
+                Rung::Known => search.known(map),
+                Rung::Likely => search.likely(map),
+                Rung::Others => search.others(map),
+                Rung::Meet => search.meet(map),
+                Rung::Exhaustive => search.exhaustive(map),
+                Rung::Backward => search.backward(map),
             }
-            if search.best.is_some() || control.stopped() {
+            // A walk through one directory is one through the whole tree, too: the larger map says more.
+            if search.best.is_some() && self.rung != Rung::Known || control.stopped() {
                 break;
             }
         }
         let found = search.best.map(|(_, found)| found);
-        JobResult { group: self.group, segment: self.segment, rung: self.rung, found, tried: search.tried }
+        JobResult {
+            group: self.group,
+            segment: self.segment,
+            rung: self.rung,
+            found,
+            tried: search.tried,
+            maps: (opened.len() >= MAPS_KEPT_FROM).then_some(maps),
+        }
     }
 
     pub(super) fn opens(&self) -> &[Seen] {

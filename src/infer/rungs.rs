@@ -39,6 +39,27 @@ const CHEAP_TRIED: f64 = 16.0;
 const SHUFFLED_MAX: u64 = 1 << 29;
 /// Seeds below which a fresh generator is more likely than a chance output of a default one.
 const FRESH_BELOW: u32 = 1 << 22;
+/// Orders without a seed, or whose seed is always the same.
+const FIXED: [&str; 3] = ["dali", "dali:stick_to_shard=true", "dlio:loader=files"];
+/// Orders that a usual seed may make, in their first epoch.
+const SEEDED: [&str; 12] = [
+    "numpy-legacy",
+    "numpy-generator",
+    "python-shuffle",
+    "python-sample",
+    "torch-subset",
+    "torchdata",
+    "torchdata:workers=2",
+    "webdataset",
+    "webdataset:deterministic=true",
+    "mosaic:algorithm=py1s:shard_samples=1000",
+    "mosaic:shard_samples=1000",
+    "grain",
+];
+/// Those of them that are tried in later epochs, too.
+const AGAIN: [&str; 3] = ["numpy-legacy", "numpy-generator", "python-shuffle"];
+/// How many.
+const LATER_EPOCHS: Epoch = 4;
 /// More hits than this are chance: the opens were too few.
 const HITS_MAX: usize = 64;
 
@@ -92,6 +113,10 @@ impl Search<'_> {
             // This epoch's seed was found, and nothing else.
             _ if clue.epochs == Some(1) => {}
             _ => {
+                for kind in Self::ways_on(spec.kind) {
+                    self.tried += 1.0;
+                    self.prove(map, &OrderSpec { kind, ..spec.clone() }, clue.epoch + 1, "the generator of the epoch before goes on");
+                }
                 for epoch in clue.epoch + 1..=clue.epoch + EPOCHS_AHEAD {
                     self.tried += 1.0;
                     if self.best.is_some() {
@@ -100,6 +125,19 @@ impl Search<'_> {
                     self.prove(map, spec, epoch, "a later epoch of the order before");
                 }
             }
+        }
+    }
+
+    /// The other ways in which a program may shuffle again.
+    fn ways_on(kind: OrderKind) -> Vec<OrderKind> {
+        let all = Again::ALL.map(|(_, again)| again);
+        let all = all.into_iter();
+        match kind {
+            OrderKind::NumpyLegacy { .. } => all.map(|again| OrderKind::NumpyLegacy { again }).collect(),
+            OrderKind::NumpyGenerator { .. } => all.map(|again| OrderKind::NumpyGenerator { again }).collect(),
+            OrderKind::PythonShuffle { .. } => all.map(|again| OrderKind::PythonShuffle { again }).collect(),
+            OrderKind::PythonSample { k, .. } => all.map(|again| OrderKind::PythonSample { k, again }).collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -267,41 +305,27 @@ impl Search<'_> {
 
     /// Fixed orders, and shuffles that settle their first place last: a whole order each.
     pub(super) fn others(&mut self, map: &Map) {
-        let n = u64::from(map.len()).max(1);
-        let mut left = SHUFFLED_MAX / n;
-        let dali = [true, false].map(|stick_to_shard| OrderKind::Dali { shuffle: true, stick_to_shard });
-        let fixed = dali.into_iter().map(|kind| (kind, 0, 0));
-        let again = [Again::Permutation, Again::InPlace, Again::Reseeded];
-        let seeded = USUAL_SEEDS.into_iter().flat_map(move |seed| {
-            (0..4).flat_map(move |epoch| {
-                again.into_iter().flat_map(move |again| {
-                    let kinds = [
-                        OrderKind::NumpyLegacy { again },
-                        OrderKind::NumpyGenerator { again },
-                        OrderKind::PythonShuffle { again },
-                        OrderKind::PythonSample { k: None, again },
-                    ];
-                    // In the first epoch all three ways are one.
-                    let kinds = if epoch == 0 && again != Again::Permutation { Vec::new() } else { kinds.to_vec() };
-                    kinds.into_iter().map(move |kind| (kind, seed, epoch))
+        let mut left = SHUFFLED_MAX / u64::from(map.len()).max(1);
+        let fixed = FIXED.iter().map(|text| (0, (*text).to_owned()));
+        let seeded = USUAL_SEEDS.into_iter().flat_map(|seed| SEEDED.iter().map(move |text| (0, format!("{text}:seed={seed}"))));
+        // Runs that were joined later; in the first epoch all ways to go on are one.
+        let later = (1..LATER_EPOCHS).flat_map(|epoch| {
+            USUAL_SEEDS.into_iter().flat_map(move |seed| {
+                AGAIN.iter().flat_map(move |kind| {
+                    ["permutation", "in-place", "reseeded"].map(|again| (epoch, format!("{kind}:again={again}:seed={seed}")))
                 })
             })
         });
-        let candidates: Vec<(OrderKind, u64, Epoch)> = fixed.chain(seeded).collect();
-        // First all first epochs: most runs begin there.
-        for wanted in 0..4 {
-            for &(kind, seed, epoch) in candidates.iter().filter(|candidate| candidate.2 == wanted) {
-                if left == 0 || self.control.stopped() {
-                    return;
-                }
-                left -= 1;
-                self.tried += 1.0;
-                let spec = Self::spec(map, kind, seed);
-                self.prove(map, &spec, epoch, &format!("{kind} with seed {seed}"));
-                if self.best.is_some() {
-                    return;
-                }
+        for (epoch, text) in fixed.chain(seeded).chain(later) {
+            if left == 0 || self.best.is_some() || self.control.stopped() {
+                return;
             }
+            left -= 1;
+            self.tried += 1.0;
+            let Ok(spec) = text.parse::<OrderSpec>() else { continue };
+            let named = Self::spec(map, spec.kind, spec.seed);
+            let spec = OrderSpec { id: named.id, root: named.root, files: named.files, ..spec };
+            self.prove(map, &spec, epoch, &text);
         }
     }
 

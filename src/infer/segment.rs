@@ -25,6 +25,8 @@ const ONLY_NEW: usize = 16;
 const SETTLED: u32 = 1_024;
 /// Opens not predicted among the last [`LOOK_BACK`] that end what was predicted.
 const UNCLAIMED: usize = 8;
+/// A program that is started again takes this long before its first open.
+const SILENCE: Duration = Duration::from_secs(2);
 /// Longest order recorded, in files: 64 MiB.
 const RECORDED_MAX: usize = 16 << 20;
 
@@ -183,6 +185,11 @@ impl Segment {
         let recent = self.last.len().min(16);
         let unclaimed = self.last.iter().rev().take(recent).filter(|noted| !noted.claimed).count();
         unclaimed * 4 > recent
+    }
+
+    /// Nobody has opened anything for a while: whoever opens now may be another job.
+    pub(super) fn is_silent(&self, now: Duration) -> bool {
+        self.last.back().is_some_and(|noted| now > noted.seen.now + SILENCE)
     }
 
     /// Opens a second in this segment.

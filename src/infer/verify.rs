@@ -139,6 +139,7 @@ impl Play<'_> {
             row.1 += 1;
         }
         self.engine.handle(now, Event::Released { file }, &mut out);
+        self.engine.settle(now, |_| Some(0));
         self.answer(now, &mut out);
         while let Some(job) = self.engine.next_job() {
             let began = (self.clock)();

@@ -1,7 +1,7 @@
-//! Shuffles of a library's generator, epoch after epoch: the three or four ways in which programs call `shuffle` again.
+//! Shuffles of a library's generator, epoch after epoch: the four ways in which programs call `shuffle` again.
 
 use std::fmt::Debug;
-use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
 
 use crate::order::Shuffle;
 use crate::types::{Epoch, SampleIndex};
@@ -39,39 +39,59 @@ impl Again {
         [("permutation", Self::Permutation), ("in-place", Self::InPlace), ("reseeded", Self::Reseeded), ("never", Self::Never)];
 }
 
-/// A list of `n` samples that `G` shuffles. A late epoch of a running generator costs the shuffles of all before it.
-#[derive(Clone, Debug)]
+/// A list of `n` samples that `G` shuffles.
+///
+/// A running generator cannot be set ahead: epoch e costs the shuffles of all before it, unless the epoch before was the last one asked for.
+#[derive(Debug)]
 pub struct Shuffled<G> {
     n: u32,
     seed: u64,
     again: Again,
-    library: PhantomData<G>,
+    /// A running generator where it was left, so that epochs in a row cost one shuffle each.
+    left: Mutex<Option<Running<G>>>,
 }
 
-impl<G> Shuffled<G> {
+/// A generator that has shuffled epochs 0 to `next` - 1, and the list as it left it.
+#[derive(Debug)]
+struct Running<G> {
+    generator: G,
+    places: Vec<SampleIndex>,
+    next: Epoch,
+}
+
+impl<G: Library> Shuffled<G> {
     #[must_use]
     pub const fn new(n: u32, seed: u64, again: Again) -> Self {
-        Self { n, seed, again, library: PhantomData }
+        Self { n, seed, again, left: Mutex::new(None) }
+    }
+
+    fn running(&self, epoch: Epoch) -> Vec<SampleIndex> {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut running = left.filter(|running| running.next <= epoch).unwrap_or_else(|| Running {
+            generator: G::seeded(self.seed),
+            places: (0..self.n).collect(),
+            next: 0,
+        });
+        while running.next <= epoch {
+            if self.again == Again::Permutation {
+                running.places.iter_mut().zip(0..).for_each(|(place, sample)| *place = sample);
+            }
+            running.generator.shuffle(&mut running.places);
+            running.next += 1;
+        }
+        let places = running.places.clone();
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+        places
     }
 }
 
 impl<G: Library> Shuffle for Shuffled<G> {
     fn epoch(&self, epoch: Epoch) -> Vec<SampleIndex> {
-        let (seed, earlier) = match self.again {
-            Again::Permutation | Again::InPlace => (self.seed, epoch),
-            Again::Reseeded => (self.seed.wrapping_add(epoch), 0),
-            Again::Never => (self.seed, 0),
-        };
-        let mut generator = G::seeded(seed);
-        // Draws are rejected by their value, not by what is shuffled, so a list of nothing is shuffled as fast as it can be.
-        if self.again == Again::Permutation {
-            let mut nothing = vec![(); self.n as usize];
-            (0..earlier).for_each(|_| generator.shuffle(&mut nothing));
-            return generator.permutation(self.n);
+        match self.again {
+            Again::Permutation | Again::InPlace => self.running(epoch),
+            Again::Reseeded => G::seeded(self.seed.wrapping_add(epoch)).permutation(self.n),
+            Again::Never => G::seeded(self.seed).permutation(self.n),
         }
-        let mut places = generator.permutation(self.n);
-        (0..earlier).for_each(|_| generator.shuffle(&mut places));
-        places
     }
 
     fn len(&self) -> u32 {
@@ -100,5 +120,15 @@ mod tests {
         assert_eq!(epochs(Again::Reseeded), [7, 8, 9].map(|seed| Legacy::seeded(seed).permutation(50)));
         assert_eq!(epochs(Again::Never), [(); 3].map(|()| news[0].clone()));
         assert_ne!(news[1], same[1]);
+    }
+
+    #[test]
+    fn epochs_may_be_asked_for_in_any_sequence() {
+        for again in [Again::Permutation, Again::InPlace] {
+            let shuffled = Shuffled::<Legacy>::new(50, 7, again);
+            for epoch in [2, 3, 3, 0, 5, 1] {
+                assert_eq!(shuffled.epoch(epoch), Shuffled::<Legacy>::new(50, 7, again).epoch(epoch), "{again:?} {epoch}");
+            }
+        }
     }
 }

@@ -18,7 +18,7 @@ mod pairs;
 mod parse;
 mod text;
 
-pub use kind::OrderKind;
+pub use kind::{AccelerateSampler, OrderKind};
 pub use nearest::nearest;
 
 /// A parsed and checked order specification.

@@ -4,6 +4,7 @@
 //! this task is gone (it panicked, or the mount drains), the mount is a plain cached one.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,9 @@ use crate::cache::hash_of;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
 use crate::infer::{Engine, Followed, InferConfig, Inference, JobResult};
+use crate::observe::readers::{Job, Rank};
 use crate::observe::record::Recorder;
+use crate::observe::watch::Watcher;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
 use crate::plan::{Action, EpochFiles, Event, OrderIndex, OrderState, Planner};
@@ -84,6 +87,8 @@ struct Task {
     /// All that an earlier run left in the cache is known.
     scanned: bool,
     searching: searching::Searching,
+    /// Who reads; none where no order is found out.
+    watcher: Option<Watcher>,
     began: Instant,
     actions: Vec<Action>,
     /// File of each version asked for and not yet answered.
@@ -138,6 +143,7 @@ pub async fn run(
             Some((result, seconds)) = results.recv() => task.searched(result, seconds),
             _ = tick.tick() => task.tick(),
         }
+        task.settle();
         task.act();
         task.search();
     }
@@ -158,11 +164,20 @@ impl Task {
                 Followed::declared(order.spec.clone(), Arc::clone(&order.sampler), Arc::clone(&order.samples)),
             );
         }
+        let start = |_| match Watcher::start("/proc", false, Arc::clone(&parts.stats)) {
+            Ok(watcher) => Some(watcher),
+            Err(error) => {
+                tracing::warn!("no thread to see who reads: {error}");
+                None
+            }
+        };
+        let watcher = parts.infer.and_then(start);
         let threads = parts.infer.map_or(1, |infer| infer.threads);
         Self {
             planned: parts.infer.is_none(),
             scanned: false,
             searching: searching::Searching::new(threads, searched),
+            watcher,
             parts,
             engine,
             began: Instant::now(),
@@ -205,6 +220,9 @@ impl Task {
                     recorder.record(now, process, file);
                 }
                 self.starvation.active(now, process);
+                if let Some(watcher) = &mut self.watcher {
+                    watcher.opened(now, process);
+                }
                 self.handle(Event::Opened { file, process, outcome });
             }
             ReadEvent::Released { file } => self.handle(Event::Released { file }),
@@ -287,6 +305,23 @@ impl Task {
         });
     }
 
+    /// Lets the inference see what was opened, by whom.
+    fn settle(&mut self) {
+        let now = self.now();
+        match &mut self.watcher {
+            Some(watcher) => {
+                watcher.settle();
+                let readers = watcher.readers();
+                self.engine.settle(now, |process| match readers.job(readers.of_thread(process)?) {
+                    Job::Alone(Rank::Alone(_)) => None,
+                    Job::Alone(Rank::Nobody) => Some(0),
+                    job => Some(hash_of_job(&job)),
+                });
+            }
+            None => self.engine.settle(now, |_| Some(0)),
+        }
+    }
+
     /// Starts the searches that are due.
     fn search(&mut self) {
         while self.searching.may_start()
@@ -319,6 +354,12 @@ impl Task {
         let manifest = &self.parts.manifest;
         self.report.publish(&self.engine, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
     }
+}
+
+fn hash_of_job(job: &Job) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    job.hash(&mut hasher);
+    hasher.finish() | 1 // 0 is «not known»
 }
 
 /// Manifests are indexed by `u32`: `Manifest::build` refuses more.

@@ -16,6 +16,7 @@ mod mount;
 mod observe;
 mod pressure;
 mod promises;
+mod real_orders;
 mod s3_contract;
 mod sequences;
 mod server;

@@ -10,8 +10,8 @@ use crate::order::numpy::Legacy;
 use crate::order::pcg64::Pcg64;
 use crate::order::plain::Sequential;
 use crate::order::repeat_aug::RepeatAug;
-use crate::order::shard::{Block, Shard};
-use crate::order::spec::{OrderKind, OrderSpec, SpecError};
+use crate::order::shard::{Block, Shard, Tail};
+use crate::order::spec::{AccelerateSampler, OrderKind, OrderSpec, SpecError};
 use crate::order::torch::{Random, RandomSource};
 use crate::order::{Dealt, SharedSampler, Shuffle, mosaic, python, webdataset, wids};
 
@@ -82,10 +82,17 @@ impl OrderSpec {
                 let (first, step) = if self.workers.unwrap_or(0) == 0 { (0, 1) } else { (1, 2) };
                 Arc::new(random(RandomSource::Built { offset, first, step }))
             }
-            // A given generator also draws the unused permutation at the end of an epoch.
-            OrderKind::Accelerate { built: Some(offset), .. } => Arc::new(random(RandomSource::Built { offset, first: 0, step: 2 })),
-            OrderKind::TorchDistributed | OrderKind::TorchRandperm | OrderKind::Lightning => Arc::new(random(RandomSource::Reseeded)),
-            OrderKind::Accelerate { built: None, .. } | OrderKind::HfTrainer { .. } => Arc::new(random(RandomSource::Reseeded)),
+            OrderKind::Accelerate { sampler, .. } => Arc::new(random(match sampler {
+                AccelerateSampler::Seedable => RandomSource::Reseeded,
+                // A generator that runs on also draws the unused permutation at the end of an epoch.
+                AccelerateSampler::Default { offset } => RandomSource::Built { offset, first: 0, step: 2 },
+                AccelerateSampler::Generator => RandomSource::Sampler,
+            })),
+            // Its UnrepeatedDistributedSampler seeds with the epoch alone.
+            OrderKind::Lightning if self.tail == Tail::Uneven => Arc::new(Random::whole(n, 0, RandomSource::Reseeded)),
+            OrderKind::TorchDistributed | OrderKind::TorchRandperm | OrderKind::Lightning | OrderKind::HfTrainer { .. } => {
+                Arc::new(random(RandomSource::Reseeded))
+            }
             OrderKind::TimmRepeatAug { repeats } => Arc::new(RepeatAug { n, world, repeats, seed: 0, timm: true }),
             OrderKind::TorchvisionRepeatAug { repeats } => Arc::new(RepeatAug { n, world, repeats, seed, timm: false }),
             OrderKind::NumpyLegacy { again } => Arc::new(Shuffled::<Legacy>::new(n, seed, again)),

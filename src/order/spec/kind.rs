@@ -23,12 +23,12 @@ pub enum OrderKind {
     TorchSubset { offset: u64, between: u64 },
     /// torchdata's `StatefulDataLoader(shuffle=True)`, seeded from output `offset` of the default generator.
     Torchdata { offset: u64 },
-    /// Hugging Face accelerate. `built`: the default sampler of several processes, seeded from this output of the default generator at
-    /// `prepare`; otherwise `use_seedable_sampler`.
-    Accelerate { built: Option<u64>, split_batches: bool },
+    /// Hugging Face accelerate.
+    Accelerate { sampler: AccelerateSampler, split_batches: bool },
     /// The Trainer of transformers.
     HfTrainer { split_batches: bool },
-    /// Lightning's strategies of several processes: a `DistributedSampler` with the seed `PL_GLOBAL_SEED`.
+    /// Lightning's strategies of several processes: a `DistributedSampler` with the seed `PL_GLOBAL_SEED`; with an
+    /// uneven tail its `UnrepeatedDistributedSampler`, whose seed is the epoch alone.
     Lightning,
     /// timm's `RepeatAugSampler`.
     TimmRepeatAug { repeats: u32 },
@@ -64,6 +64,18 @@ pub enum OrderKind {
     None,
 }
 
+/// Which sampler accelerate's `prepare` leaves or puts in place of `RandomSampler`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AccelerateSampler {
+    /// `use_seedable_sampler=True`: seed + epoch.
+    Seedable,
+    /// The default in several processes: one generator for all epochs, seeded from this output of the default generator at `prepare`.
+    Default { offset: u64 },
+    /// One generator for all epochs, with the order's seed: a given one; up to 0.34 also the default in several processes, with the seed
+    /// 67280421310721 of a `torch.Generator()` that nobody seeded.
+    Generator,
+}
+
 /// Name of each kind and the keys that not every kind takes, in the order `Display` writes them.
 const KINDS: [(&str, &[&str]); 24] = [
     ("torch-distributed", &["seed", "world", "rank", "tail"]),
@@ -71,8 +83,8 @@ const KINDS: [(&str, &[&str]); 24] = [
     ("torch-randperm", &["seed"]),
     ("torch-subset", &["seed", "offset", "between"]),
     ("torchdata", &["seed", "offset"]),
-    ("accelerate", &["seed", "world", "rank", "sampler", "offset", "split_batches"]),
-    ("hf-trainer", &["seed", "world", "rank", "split_batches"]),
+    ("accelerate", &["seed", "world", "rank", "tail", "sampler", "offset", "split_batches"]),
+    ("hf-trainer", &["seed", "world", "rank", "tail", "split_batches"]),
     ("lightning", &["seed", "world", "rank", "tail"]),
     ("timm-repeat-aug", &["world", "rank", "repeats"]),
     ("torchvision-repeat-aug", &["seed", "world", "rank", "repeats"]),
@@ -213,12 +225,13 @@ impl OrderKind {
             "torchdata" => Self::Torchdata { offset: pairs.number("offset", U64)?.unwrap_or(RandomSource::FIRST_SEED) },
             "accelerate" => {
                 let offset: Option<u64> = pairs.number("offset", U64)?;
-                let built = word(pairs, "sampler", &[("seedable", false), ("default", true)], false)?;
-                if offset.is_some() && !built {
+                let built = AccelerateSampler::Default { offset: offset.unwrap_or(RandomSource::FIRST_SEED) };
+                let known = [("seedable", AccelerateSampler::Seedable), ("default", built), ("generator", AccelerateSampler::Generator)];
+                let sampler = word(pairs, "sampler", &known, AccelerateSampler::Seedable)?;
+                if offset.is_some() && sampler != built {
                     return refuse("offset counts outputs of the default generator: leave it out, or write sampler=default");
                 }
-                let built = built.then(|| offset.unwrap_or(RandomSource::FIRST_SEED));
-                Self::Accelerate { built, split_batches: pairs.flag("split_batches")? }
+                Self::Accelerate { sampler, split_batches: pairs.flag("split_batches")? }
             }
             "hf-trainer" => Self::HfTrainer { split_batches: pairs.flag("split_batches")? },
             "lightning" => Self::Lightning,
@@ -326,9 +339,11 @@ impl OrderKind {
             }
             Self::TorchSubset { offset, between } => write!(f, ":offset={offset}:between={between}"),
             Self::Torchdata { offset } => write!(f, ":offset={offset}"),
-            Self::Accelerate { built, split_batches } => {
-                if let Some(offset) = built {
-                    write!(f, ":sampler=default:offset={offset}")?;
+            Self::Accelerate { sampler, split_batches } => {
+                match sampler {
+                    AccelerateSampler::Seedable => {}
+                    AccelerateSampler::Default { offset } => write!(f, ":sampler=default:offset={offset}")?,
+                    AccelerateSampler::Generator => f.write_str(":sampler=generator")?,
                 }
                 flag(f, "split_batches", split_batches)
             }

@@ -75,11 +75,10 @@ pub(super) const fn usual_tail(kind: OrderKind) -> Tail {
 
 /// What the ranks do at the end, and whether each leaves off its last batch.
 fn tail(kind: OrderKind, world: u32, pairs: &Pairs) -> Result<(Tail, bool), SpecError> {
-    // Where nothing deals to ranks, drop_last can only be the DataLoader's.
+    // Where nothing deals to ranks, or deals whole parts, drop_last can only be the DataLoader's.
     let by_sampler = match kind {
         OrderKind::TorchDistributed | OrderKind::Lightning => true,
-        OrderKind::TimmRepeatAug { .. } | OrderKind::TorchvisionRepeatAug { .. } => false,
-        _ => world > 1,
+        _ => world > 1 && kind.takes("tail"),
     };
     let drop_last = pairs.flag("drop_last")?;
     let said = pairs.word("tail", &Tail::ALL)?;

@@ -40,7 +40,10 @@ fn what_is_printed_parses_to_the_same() {
         "torchdata:seed=2:offset=9:workers=4",
         "accelerate:seed=42:world=4:rank=0+3:batch=8:split_batches=true:drop_last=true",
         "accelerate:seed=42:sampler=default:offset=5",
+        "accelerate:seed=67280421310721:sampler=generator:world=2:batch=4",
         "hf-trainer",
+        "accelerate:seed=1:world=2:batch=3:tail=uneven",
+        "wids:world=2:batch=3:drop_last=true",
         "hf-trainer:seed=7:world=2:rank=1:batch=3",
         "lightning:seed=4:world=2:tail=uneven",
         "timm-repeat-aug:world=2:rank=1",
@@ -70,6 +73,8 @@ fn what_is_printed_parses_to_the_same() {
 fn drop_last_is_the_samplers_where_there_is_one() {
     let sampler = spec("torch-distributed:world=2:drop_last=true");
     assert_eq!((sampler.tail, sampler.drop_last_batch), (Tail::Drop, false));
+    let loader = spec("wids:world=2:drop_last=true:batch=4");
+    assert_eq!((loader.tail, loader.drop_last_batch), (Tail::Uneven, true), "its parts are whole");
     let loader = spec("sequential:drop_last=true:batch=4");
     assert_eq!((loader.tail, loader.drop_last_batch), (Tail::Pad, true));
 }
@@ -205,6 +210,13 @@ fn a_sampler_is_made_or_refused_by_name() {
         let error = spec(text).sampler(n).expect_err(text).to_string();
         assert!(error.contains(part), "{text}: {error}");
     }
+}
+
+#[test]
+fn lightning_predicts_by_the_epoch_alone() {
+    let order = |text: &str| spec(text).sampler(11).unwrap().order(3).places;
+    assert_eq!(order("lightning:seed=7:world=2:rank=0"), order("torch-distributed:seed=7:world=2:rank=0"));
+    assert_eq!(order("lightning:seed=7:world=2:rank=1:tail=uneven"), order("torch-distributed:world=2:rank=1")[..5]);
 }
 
 #[test]

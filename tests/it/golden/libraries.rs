@@ -114,6 +114,26 @@ fn webdataset() {
     assert_eq!(compared, 4 + 4 * 3);
 }
 
+/// Made by webdataset 0.2.100, the last versions that had wids.
+#[test]
+fn wids() {
+    let mut computed = Computed::default();
+    let mut compared = 0;
+    for case in cases("wids", "deb113") {
+        let ranks = match case["sampler"].as_str().unwrap() {
+            "chunked" | "shardlist" => String::new(),
+            "distributed" => format!(":world={}:rank={}", case["world"], case["rank"]),
+            other => panic!("unknown case {other}"),
+        };
+        let spec = format!("wids:seed={}:chunk={}:shuffle_first={}{ranks}", case["seed"], case["chunk"], case["first"]);
+        for (epoch, record) in (0..).zip(epochs(&case)) {
+            computed.compare(&spec, &case["n"], epoch, record);
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 33 * 3);
+}
+
 #[test]
 fn grain() {
     let mut computed = Computed::default();

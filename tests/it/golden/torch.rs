@@ -112,6 +112,32 @@ fn accelerate() {
     assert_eq!(compared, 36 * 3 + 8 * 2);
 }
 
+/// Made by accelerate 0.34 and 1.7 on torch 1.13: `prepare_data_loader` for one of several processes, both samplers, both forms, with and
+/// without `even_batches`, short datasets too.
+#[test]
+fn accelerate_in_several_processes() {
+    let mut computed = Computed::default();
+    // The default sampler: 0.34 seeds no generator, so it has torch's constant; 1.7 seeds one from the default generator.
+    for (file, default) in [
+        ("accelerate_shard_034", "accelerate:seed=67280421310721:sampler=generator"),
+        ("accelerate_shard_17", "accelerate:seed=42:sampler=default"),
+    ] {
+        let mut compared = 0;
+        for case in cases(file, "deb113") {
+            assert_eq!(case["seed"], 42);
+            let kind = if case["cfg"] == "seedable" { "accelerate:seed=42" } else { default };
+            let ranks = format!("world={}:rank={}:batch={}", case["world"], case["rank"], case["B"]);
+            let tail = if case["even"] == false { ":tail=uneven" } else { "" };
+            let keys = format!("split_batches={}:drop_last={}{tail}", case["split"], case["drop_last"]);
+            for (epoch, record) in (0..).zip(epochs(&case)) {
+                computed.compare(&format!("{kind}:{ranks}:{keys}"), &case["n"], epoch, record);
+                compared += 1;
+            }
+        }
+        assert_eq!(compared, 60 * 3, "{file}");
+    }
+}
+
 #[test]
 fn timm() {
     let mut computed = Computed::default();
