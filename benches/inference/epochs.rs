@@ -1,0 +1,93 @@
+//! The epoch benchmark's reader over five epochs, its order to be found out, beside the same order declared and none: what not having to
+//! declare costs in throughput.
+
+use crate::reader::{Found, How, Job, finish, start};
+use crate::rig::{Mount, Store, User};
+use crate::scene::{ORDER, Scene};
+use crate::table::{Table, median};
+use crate::{Bounds, Failure, Options, say, show};
+
+const FILES: u32 = 20_000;
+/// ImageNet's.
+const MEAN_BYTES: u64 = 110_000;
+const DELAY_MS: u64 = 20;
+const THREADS: usize = 4;
+const EPOCHS: u64 = 5;
+const REPS: usize = 5;
+/// Without an order each thread waits for each file: so many are enough.
+const NONE_FIRST: usize = 1_000;
+/// Throughput beside the declared order, at least: of the first epoch, in which the order has to be found, and of each later one.
+const FIRST: f64 = 0.9;
+const LATER: f64 = 0.97;
+/// A reader at fifty files a second and thread ends in no more than this.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(150);
+
+pub(crate) async fn run(options: &Options, bounds: &mut Bounds) -> Result<(), Failure> {
+    let (files, reps) = if options.quick { (FILES / 4, 1) } else { (FILES, options.reps.unwrap_or(REPS)) };
+    let scene = Scene::new(files, MEAN_BYTES);
+    let store = Store::serve(files, MEAN_BYTES, DELAY_MS)?;
+    // declared, auto, and declared again: what two mounts alike differ by is what the figures are good for
+    let (orders, mut none) = ([ORDER, options.order(ORDER), ORDER], Vec::new());
+    let mut runs: [Vec<Vec<f64>>; 3] = [const { Vec::new() }; 3];
+    for rep in 0..reps {
+        say(&format!("epochs, round {rep}"));
+        none.extend(epochs(&scene, &store, "none", 1, NONE_FIRST).await?);
+        // Each goes first in turn.
+        for which in (0..orders.len()).map(|which| (which + rep) % orders.len()) {
+            runs[which].push(epochs(&scene, &store, orders[which], EPOCHS, usize::MAX).await?);
+        }
+    }
+    let mut table = Table::new(&["files/s", "none", "declared", "auto", "auto ÷ declared", "wanted", "declared again ÷ declared"]);
+    for epoch in 0..usize::try_from(EPOCHS)? {
+        let [declared, auto, again] = [0, 1, 2].map(|which: usize| median(runs[which].iter().filter_map(|run| run.get(epoch).copied())));
+        let (ratio, wanted) = (auto / declared, if epoch == 0 { FIRST } else { LATER });
+        table.row([
+            format!("epoch {}", epoch + 1),
+            if epoch == 0 { format!("{:.0}", median(none.iter().copied())) } else { String::new() },
+            format!("{declared:.0}"),
+            format!("{auto:.0}"),
+            format!("{ratio:.3}"),
+            format!("{wanted:.2}"),
+            format!("{:.3}", again / declared),
+        ]);
+        bounds
+            .check(ratio >= wanted, || format!("epoch {}: {ratio:.3} of the declared order's throughput, {wanted} was wanted", epoch + 1));
+    }
+    show(&format!(
+        "First byte after {DELAY_MS} ms, {files} files of mean {MEAN_BYTES} bytes, cache for half, {THREADS} reader threads, {ORDER}; medians of {reps} \
+         alternating rounds (none: the first {NONE_FIRST} files):\n\n{table}"
+    ))
+}
+
+/// Files a second in each epoch.
+async fn epochs(scene: &Scene, store: &Store, order: &str, epochs: u64, first: usize) -> Result<Vec<f64>, Failure> {
+    let mount = Mount::belady(store, User::Root, scene.charged / 2, &["--order", order]).await?;
+    let mut rates = Vec::new();
+    for epoch in 0..epochs {
+        let job = Job {
+            root: mount.dir.clone(),
+            files: scene.files,
+            mean_bytes: scene.mean_bytes,
+            order: ORDER.to_owned(),
+            epoch,
+            first,
+            threads: THREADS,
+            compare_every: 64,
+            how: How::Files,
+        };
+        let mut reader = start(&job, mount.user())?;
+        let begun = std::time::Instant::now();
+        while reader.try_wait()?.is_none() {
+            if begun.elapsed() > LIMIT {
+                reader.kill()?;
+                reader.wait()?;
+                return Err(format!("epoch {epoch} with order {order} does not end").into());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let found: Found = finish(reader)?;
+        rates.push(found.files_per_second());
+    }
+    mount.end().await?;
+    Ok(rates)
+}

@@ -1,0 +1,172 @@
+//! Reads that no seed explains: walks through the tree, and orders from the system's entropy. No order may be believed that is wrong, and
+//! looking for one must cost next to nothing.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::rig::{Mount, User, as_user};
+use crate::script::Readers;
+use crate::stage::{Set, Store};
+use crate::table::{Table, median};
+use crate::watch::{Watch, any};
+use crate::{Bounds, Failure, Options, say, show};
+
+const FILES: u32 = 3_000;
+const MEAN_BYTES: u64 = 8_000;
+/// Near: a walk reads one file after the other, and 3,000 must not take long.
+const DELAY_MS: u64 = 2;
+/// The store of the cost: as fast as it can, so that the mount's CPU is most of the time.
+const COST_FILES: u32 = 6_000;
+const LIMIT: Duration = Duration::from_secs(120);
+/// CPU of the mount beside `--order none`, at most.
+const COST: f64 = 1.02;
+/// Rounds of the cost.
+const REPS: usize = 5;
+
+/// Something that reads a tree.
+#[derive(Clone, Copy, Debug)]
+enum Reads {
+    /// A shell command; `$0` is the tree.
+    Walk(&'static str),
+    /// The training script with this sampler and these arguments.
+    Loader(&'static str),
+}
+
+const READS: [(&str, Reads); 9] = [
+    ("find", Reads::Walk("find \"$0\" -type f -size +0 > /dev/null")),
+    ("find + md5sum", Reads::Walk("find \"$0\" -type f -print0 | xargs -0 md5sum > /dev/null")),
+    ("grep -r", Reads::Walk("grep -r -c nowhere-to-be-found \"$0\" > /dev/null; test $? -le 1")),
+    ("rsync -a", Reads::Walk("to=$(mktemp -d) && rsync -a \"$0/\" \"$to\" && rm -r \"$to\"")),
+    ("cp -r", Reads::Walk("to=$(mktemp -d) && cp -r \"$0/.\" \"$to\" && rm -r \"$to\"")),
+    ("WeightedRandomSampler, 2 workers", Reads::Loader("weighted --workers 2")),
+    ("numpy default_rng(), 2 workers", Reads::Loader("entropy --workers 2")),
+    ("shuffle buffer of 1,000, 1 process", Reads::Loader("buffer --workers 0")),
+    ("any file, repeats, 2 workers", Reads::Loader("access --workers 2")),
+];
+
+/// What the cost is measured with: in listing order, and in none.
+const COSTS: [(&str, Reads); 2] = [("find + md5sum", READS[1].1), ("numpy default_rng(), 1 process", Reads::Loader("entropy --workers 0"))];
+
+impl Reads {
+    fn start(self, readers: &mut Readers, mount: &Mount, epochs: u32) -> Result<(), Failure> {
+        match self {
+            Self::Walk(line) => {
+                let mut command: Command = as_user(User::Root, "sh");
+                command.args(["-c", line]).arg(mount.dir.join("train"));
+                readers.start(command)
+            }
+            Self::Loader(arguments) => {
+                let arguments = format!("--sampler {arguments} --batch 32 --epochs {epochs}");
+                readers.train(&mount.dir, &arguments.split(' ').map(str::to_owned).collect::<Vec<_>>(), &[])
+            }
+        }
+    }
+
+    /// What it needs and this machine has not.
+    fn lacks(self) -> Option<&'static str> {
+        let Self::Walk(line) = self else { return None };
+        ["rsync", "find", "grep", "md5sum"].into_iter().find(|&program| {
+            let there = |folder: &str| Path::new(folder).join(program).exists();
+            line.split([' ', ';']).any(|word| word == program) && !there("/usr/bin") && !there("/bin")
+        })
+    }
+}
+
+pub(crate) async fn run(options: &Options, bounds: &mut Bounds) -> Result<(), Failure> {
+    beliefs(options, bounds).await?;
+    cost(options, bounds).await
+}
+
+async fn beliefs(options: &Options, bounds: &mut Bounds) -> Result<(), Failure> {
+    let files = if options.quick { FILES / 4 } else { FILES };
+    let train = Set::new("train", files, MEAN_BYTES);
+    let memory = train.memory(0.5);
+    let store = Store::serve(&[train], DELAY_MS)?;
+    let mut table = Table::new(&["", "opens", "orders ever locked", "wrong while believed", "prefetched", "wasted", "mount's CPU s", "s"]);
+    let mut words = String::new();
+    for (name, reads) in READS {
+        if !name.contains(&options.only) {
+            continue;
+        }
+        if let Some(program) = reads.lacks() {
+            say(&format!("left out: {name}: no {program} here"));
+            continue;
+        }
+        say(&format!("walks: {name}"));
+        let mount = store.mount(options.order("sequential:root=train"), memory).await?;
+        let (mut readers, cpu, begun) = (Readers::new()?, mount.cpu(), std::time::Instant::now());
+        reads.start(&mut readers, &mount, 2)?;
+        let watch = Watch::until(&mount, &mut readers, LIMIT, |_| false).await?;
+        let (wrong, last) = (watch.wrong(any), &watch.last);
+        let locked = watch.ever_locked();
+        table.row([
+            name.to_owned(),
+            last.reads.opens.to_string(),
+            if locked.is_empty() { "none".to_owned() } else { locked.join(", ") },
+            wrong.to_string(),
+            last.prefetch.issued.to_string(),
+            last.prefetch.wasted.to_string(),
+            format!("{:.2}", mount.cpu() - cpu),
+            format!("{:.0}", begun.elapsed().as_secs_f64()),
+        ]);
+        words += &format!("{name}:\n{}\n", watch.words());
+        bounds.check(wrong == 0, || format!("{name}: {wrong} opens that a locked order had not predicted"));
+        mount.end().await?;
+    }
+    show(&format!(
+        "First byte after {DELAY_MS} ms, {files} files of mean {MEAN_BYTES} bytes, cache for half; loaders read two epochs:\n\n{table}"
+    ))?;
+    if options.verbose { show(&words) } else { Ok(()) }
+}
+
+/// User and system seconds of the mount over the same reads, with an order to be found and without.
+async fn cost(options: &Options, bounds: &mut Bounds) -> Result<(), Failure> {
+    let (files, reps) = if options.quick { (COST_FILES / 4, 1) } else { (COST_FILES, options.reps.unwrap_or(REPS)) };
+    let train = Set::new("train", files, MEAN_BYTES);
+    let memory = train.memory(1.2);
+    let store = Store::serve(&[train], 0)?;
+    let mut table = Table::new(&["", "CPU s, order none", "CPU s, order auto", "auto ÷ none", "none again ÷ none"]);
+    for (name, reads) in COSTS {
+        if !name.contains(&options.only) {
+            continue;
+        }
+        // none, auto, and none again: what two mounts alike differ by is what the figures are good for
+        let orders = ["none", options.order("sequential:root=train"), "none"];
+        let mut taken = [const { Vec::new() }; 3];
+        for rep in 0..reps {
+            say(&format!("walks: cost of {name}, round {rep}"));
+            // Each goes first in turn.
+            for which in (0..orders.len()).map(|which| (which + rep) % orders.len()) {
+                taken[which].push(cpu(&store, reads, orders[which], memory).await?);
+            }
+        }
+        let [none, auto, again] = taken.map(median);
+        let ratio = auto / none;
+        table.row([name.to_owned(), format!("{none:.2}"), format!("{auto:.2}"), format!("{ratio:.3}"), format!("{:.3}", again / none)]);
+        bounds.check(ratio <= COST, || format!("{name}: {ratio:.3} of the CPU with order none, {COST} was allowed"));
+    }
+    show(&format!(
+        "CPU of the mount over {files} files read once, first byte at once, cache for all, medians of {reps} alternating rounds:\n\n{table}"
+    ))
+}
+
+async fn cpu(store: &Store, reads: Reads, order: &str, memory: u64) -> Result<f64, Failure> {
+    let mount = store.mount(order, memory).await?;
+    let mut readers = Readers::new()?;
+    // The listing is part of the mount, not of the reads.
+    let _complete = std::fs::read_dir(mount.dir.join("train"))?.count();
+    let before = mount.cpu();
+    reads.start(&mut readers, &mount, 1)?;
+    let begun = std::time::Instant::now();
+    while !readers.have_ended()? {
+        if begun.elapsed() > LIMIT {
+            return Err(format!("two minutes, and the reads have not ended with order {order}").into());
+        }
+        // Nobody asks the mount meanwhile: answers cost CPU too.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let cpu = mount.cpu() - before;
+    mount.end().await?;
+    Ok(cpu)
+}
