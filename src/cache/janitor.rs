@@ -92,5 +92,5 @@ pub(super) fn unlink_some(tier: &Tier, most: usize) -> usize {
     if !tier.is_ok() {
         return 0;
     }
-    (0..most).map_while(|_| tier.next_owed()).map(|hash| drop(tier.unlink(hash))).count()
+    (0..most).map_while(|_| tier.next_owed()).map(|hash| tier.tidy(hash)).count()
 }

@@ -38,6 +38,8 @@ struct OwedFile {
     room: Option<Arc<Room>>,
     /// Somebody will write into its room and unlinks it first, or its unlink failed and is not tried again.
     claimed: bool,
+    /// The janitor is unlinking it, and its room is somebody's who will write into it.
+    promised: bool,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +47,10 @@ struct Owed {
     files: HashMap<FileHash, OwedFile>,
     /// Oldest first; names no longer in `files` are skipped.
     queue: VecDeque<FileHash>,
+    /// The one the janitor is unlinking.
+    tidied: Option<FileHash>,
+    /// Rooms of files that the janitor has unlinked for those they are promised to; no more than there are claims.
+    ready: HashMap<FileHash, Arc<Room>>,
 }
 
 /// Operations of a disk that have begun and not ended, by ticket: the first is the oldest.
@@ -193,13 +199,13 @@ impl Tier {
     /// A file left the index.
     pub(super) fn owe(&self, hash: FileHash, room: Option<Arc<Room>>) {
         let mut owed = self.owed();
-        owed.files.insert(hash, OwedFile { room, claimed: false });
+        owed.files.insert(hash, OwedFile { room, claimed: false, promised: false });
         owed.queue.push_back(hash);
     }
 
     /// As [`Self::owe`], for a victim whose room is already spoken for.
     pub(super) fn owe_claimed(&self, hash: FileHash, room: Arc<Room>) {
-        self.owed().files.insert(hash, OwedFile { room: Some(room), claimed: true });
+        self.owed().files.insert(hash, OwedFile { room: Some(room), claimed: true, promised: false });
     }
 
     /// A new file took the name over.
@@ -230,6 +236,16 @@ impl Tier {
                 _ => owed.queue.push_back(hash),
             }
         }
+        // What is being unlinked at this moment is as good.
+        if sum < bytes
+            && let Some(hash) = owed.tidied
+            && let Some(file) = owed.files.get_mut(&hash).filter(|file| !file.promised)
+            && let Some(room) = file.room.as_ref().filter(|room| Arc::strong_count(room) == 1)
+        {
+            sum += room.bytes();
+            file.promised = true;
+            names.push(hash);
+        }
         (names, sum)
     }
 
@@ -237,31 +253,58 @@ impl Tier {
     pub(super) fn unclaim(&self, names: &[FileHash]) {
         let owed = &mut *self.owed();
         for hash in names {
-            if let Some(file) = owed.files.get_mut(hash) {
+            drop(owed.ready.remove(hash));
+            let Some(file) = owed.files.get_mut(hash) else { continue };
+            if !std::mem::take(&mut file.promised) {
                 file.claimed = false;
                 owed.queue.push_back(*hash);
             }
         }
     }
 
-    /// The next name to unlink.
+    /// The next name to unlink with [`Self::tidy`], one at a time.
     pub(super) fn next_owed(&self) -> Option<FileHash> {
         let owed = &mut *self.owed();
         while let Some(hash) = owed.queue.pop_front() {
             if let Some(file) = owed.files.get_mut(&hash).filter(|file| !file.claimed) {
                 file.claimed = true;
+                owed.tidied = Some(hash);
                 return Some(hash);
             }
         }
         None
     }
 
+    /// Unlinks what [`Self::next_owed`] said; its room is free then, or kept for whom it was promised to meanwhile.
+    pub(super) fn tidy(&self, hash: FileHash) {
+        let promised = |owed: &mut Owed| {
+            owed.tidied = None;
+            owed.files.get_mut(&hash).is_some_and(|file| std::mem::take(&mut file.promised))
+        };
+        let Some(disk) = self.disk() else { return };
+        let _name = disk.lock_name(hash);
+        if self.owed().files.contains_key(&hash) && disk.remove(hash).is_err() {
+            // It stays owed, claimed and counted: the bytes are still there.
+            promised(&mut self.owed());
+            return self.failed();
+        }
+        let owed = &mut *self.owed();
+        let promised = promised(owed);
+        let room = owed.files.remove(&hash).and_then(|file| file.room);
+        if let Some(room) = room.filter(|_| promised) {
+            owed.ready.insert(hash, room);
+        }
+    }
+
     /// Unlinks an owed file, unless a new one has taken its name; its room, which may be held by readers.
     pub(super) fn unlink(&self, hash: FileHash) -> Option<Arc<Room>> {
         let disk = self.disk()?;
         let _name = disk.lock_name(hash);
-        if !self.owed().files.contains_key(&hash) {
-            return None;
+        {
+            let owed = &mut *self.owed();
+            if !owed.files.contains_key(&hash) {
+                return owed.ready.remove(&hash);
+            }
         }
         if disk.remove(hash).is_err() {
             // It stays owed, claimed and counted: the bytes are still there.
@@ -343,10 +386,48 @@ mod tests {
         assert_eq!(tier.claim(1), (vec![FileHash(2)], 100));
         assert_eq!(tier.next_owed(), Some(FileHash(1)));
         assert_eq!(tier.next_owed(), None);
-        drop((tier.unlink(FileHash(1)), tier.unlink(FileHash(2))));
+        tier.tidy(FileHash(1));
+        drop(tier.unlink(FileHash(2)));
         assert_eq!(tier.budget.used(), 200, "the held and the claimed one");
         drop((held, tier.unlink(FileHash(3))));
         assert_eq!(tier.budget.used(), 0);
+    }
+
+    #[test]
+    fn what_is_being_unlinked_makes_room_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let tier = disk_tier(dir.path());
+        for settled_first in [false, true] {
+            drop(owed_room(&tier, FileHash(1), 100));
+            assert_eq!(tier.next_owed(), Some(FileHash(1)));
+            assert_eq!(tier.claim(50), (vec![FileHash(1)], 100), "the janitor has it in hand");
+            assert_eq!(tier.claim(50), (vec![], 0), "and it is promised now");
+            let room = if settled_first {
+                let room = tier.unlink(FileHash(1));
+                tier.tidy(FileHash(1));
+                room
+            } else {
+                tier.tidy(FileHash(1));
+                tier.unlink(FileHash(1))
+            };
+            assert_eq!(tier.budget.used(), 100, "nobody else got it");
+            drop(room.expect("the room that was promised"));
+            assert_eq!(tier.budget.used(), 0);
+            // Not needed after all, before and after the unlink.
+            for tidied_first in [false, true] {
+                drop(owed_room(&tier, FileHash(2), 100));
+                assert_eq!(tier.next_owed(), Some(FileHash(2)));
+                assert_eq!(tier.claim(50), (vec![FileHash(2)], 100));
+                if tidied_first {
+                    tier.tidy(FileHash(2));
+                    tier.unclaim(&[FileHash(2)]);
+                } else {
+                    tier.unclaim(&[FileHash(2)]);
+                    tier.tidy(FileHash(2));
+                }
+                assert_eq!((tier.budget.used(), tier.next_owed()), (0, None));
+            }
+        }
     }
 
     #[test]
