@@ -83,6 +83,7 @@ mod tests {
     use crate::types::ObjectMeta;
 
     /// A directory, and how many reads were begun.
+    #[derive(Debug)]
     struct Counted(DirectoryStore, AtomicUsize);
 
     #[async_trait]
