@@ -177,7 +177,7 @@ impl Store for Batched {
         self.known.load(SeqCst).then_some(self.limits)
     }
 
-    async fn read_batch(&self, wanted: &[Wanted]) -> Result<Pieces, StoreError> {
+    async fn read_batch<'a>(&'a self, wanted: &[Wanted]) -> Result<Pieces<'a>, StoreError> {
         lock(&self.asked).push(wanted.iter().map(|wanted| wanted.id.clone()).collect());
         let running = Running(Arc::clone(&self.running));
         self.most_running.fetch_max(self.running.fetch_add(1, SeqCst) + 1, SeqCst);

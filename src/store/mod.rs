@@ -100,8 +100,8 @@ pub trait Store: Send + Sync + Debug {
 
     /// Several whole objects in the order asked, none of them twice refused for another's sake (see [`Piece`](batch::Piece)).
     /// Resolves when the response's headers are in. Without anything better: one single read after the other.
-    async fn read_batch(&self, wanted: &[Wanted]) -> Result<Pieces, StoreError> {
-        batch::by_single_reads(self, wanted).await
+    async fn read_batch<'a>(&'a self, wanted: &[Wanted]) -> Result<Pieces<'a>, StoreError> {
+        Ok(batch::by_single_reads(self, wanted))
     }
 
     /// A file inside a shard of this version, as a whole, found by the store. `NotFound`: the shard or the file is not there; `Invalid`: this store cannot.

@@ -156,8 +156,9 @@ async fn checklist_1_redirects_are_followed_each_time_and_never_remembered() {
         assert_eq!(client.read(&id, 0..10).await.expect("its bytes"), b"some bytes");
     }
     let seen = cluster.counters();
-    assert_eq!((seen.proxy_get, seen.redirects, seen.bad_redirects, seen.direct), (5, 5, 0, 0), "{seen:?}");
-    assert_eq!((client.stats.store.redirects.get(), client.stats.store.direct.get(), client.stats.store.get.get()), (5, 0, 5));
+    assert_eq!((seen.proxy_get, seen.redirects, seen.bad_redirects, seen.direct_refused), (5, 5, 0, 1), "{seen:?}");
+    // one more: the first was tried straight at the target, which takes only what is signed
+    assert_eq!((client.stats.store.redirects.get(), client.stats.store.direct.get(), client.stats.store.get.get()), (5, 0, 6));
 }
 
 #[tokio::test]
@@ -199,6 +200,60 @@ async fn checklist_2_a_refused_direct_request_goes_to_the_proxy_at_once() {
         assert_eq!(client.read(&object.version(), 0..object.size).await.expect("its bytes"), objects[&*object.key]);
     }
     assert_eq!((client.stats.store.direct.get(), cluster.counters().proxy_get), (0, 4), "once refused, it is left alone");
+}
+
+#[tokio::test]
+async fn checklist_2_keys_of_targets_do_not_close_the_direct_way_and_signing_does() {
+    for (sign, direct) in [(false, 8), (true, 1)] {
+        let cluster = AisCluster::start(Fake { keys: true, sign, ..Fake::default() });
+        let objects = fill(&cluster, "b", 8);
+        let client = open(config(&cluster, "b")).await;
+        for object in client.listed().await {
+            assert_eq!(client.read(&object.version(), 0..object.size).await.expect("its bytes"), objects[&*object.key]);
+        }
+        let seen = cluster.counters();
+        assert_eq!((seen.direct, seen.direct_refused), (direct, u64::from(sign)), "tried once where it is refused: {seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_leaves_its_connection_for_the_next() {
+    let batch = BatchConfig { end: Duration::from_millis(20), ..BatchConfig::default() };
+    let cluster = AisCluster::start(Fake { targets: 1, batch: Some(batch), ..Fake::default() });
+    let objects = fill(&cluster, "b", 20);
+    let client = open(config(&cluster, "b")).await;
+    let wanted = wanted(&client.listed().await);
+    cluster.reset_counters();
+    for _ in 0..8 {
+        let (entries, end) = client.batch(&wanted).await;
+        assert!(end.is_ok() && entries.into_iter().zip(objects.values()).all(|(entry, bytes)| entry.as_ref() == Ok(bytes)));
+    }
+    let seen = cluster.counters();
+    assert_eq!((seen.batches, seen.target_connections), (8, 1), "{seen:?}");
+}
+
+#[tokio::test]
+async fn checklist_9_what_the_s3_dialect_lists_without_an_etag_is_read_in_ranges_of_one_version() {
+    let cluster = AisCluster::start(Fake::default());
+    for key in ["big", "ü/文.bin"] {
+        cluster.put("b", key, body(key, 400_000));
+    }
+    let mut config = S3Config { endpoint_url: Some(format!("{}/s3", cluster.endpoint())), ..S3Config::new("b") };
+    (config.no_sign_request, config.region) = (true, Some("us-east-1".to_owned()));
+    let stats = Arc::new(Stats::default());
+    let store: Arc<dyn Store> = Arc::new(S3Store::connect(config, "", Arc::clone(&stats)).await.expect("the bucket is there"));
+    let client = Client { store, stats };
+    for object in client.listed().await {
+        let (id, was) = (object.version(), body(&object.key, 400_000));
+        assert!(id.etag.starts_with('~'), "listed without one: {id:?}");
+        for range in [0..100_000, 100_000..400_000] {
+            let bytes = client.read(&id, range.start as u64..range.end as u64).await.expect("its bytes");
+            assert_eq!(bytes, was[range]);
+        }
+        assert_eq!(client.store.head(&object.key).await.expect("there").size, 400_000);
+        cluster.put("b", &object.key, body("new", 400_000));
+        assert_eq!(client.read(&id, 0..100).await.expect_err("another version").kind, ErrorKind::Changed);
+    }
 }
 
 #[tokio::test]

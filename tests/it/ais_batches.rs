@@ -84,22 +84,27 @@ async fn small_objects_come_by_batches() {
     let failed = rig.fetch_all().await;
     assert!(failed.is_empty(), "{failed:?}");
     let seen = rig.cluster.counters();
-    assert_eq!((seen.target_get, seen.batch_entries), (0, u64::from(FILES)), "each once, none singly");
-    assert!(seen.batches * 10 <= u64::from(FILES), "{} batches", seen.batches);
+    assert_eq!(seen.target_get + seen.batch_entries, u64::from(FILES), "each once");
+    // A few may find no company in time, on a busy machine.
+    assert!((seen.batches + seen.target_get) * 10 <= u64::from(FILES), "{seen:?}");
     assert_eq!(rig.stats.store.batch.get(), seen.batches);
     rig.check(&failed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_streams_are_finished_by_plain_gets() {
-    for does in [Does::CutEntry { entry: 10 }, Does::EndBatch { after_entries: 10, end_of_archive: true }, Does::Corrupt { at: 30_000 }] {
+    for does in [Does::CutEntry { entry: 10 }, Does::EndBatch { after_entries: 10, end_of_archive: true }, Does::CorruptEntry { entry: 10 }]
+    {
         let mut rig = Rig::new(ClusterConfig::default(), "ais://b", |_| ()).await;
         rig.cluster.fault(Fault::at_targets(Op::Batch, When::First(1), does.clone()));
         let failed = rig.fetch_all().await;
         assert!(failed.is_empty(), "{does:?}: {failed:?}");
         let seen = rig.cluster.counters();
         assert!(seen.target_get > 0 && seen.target_get <= u64::from(FILES), "{does:?}: {seen:?}");
-        assert_eq!(rig.stats.store.batch_singles.get(), seen.target_get, "{does:?}: only what did not come");
+        // What found no company for a batch goes alone, and was in none.
+        let (singles, entries) = (rig.stats.store.batch_singles.get(), rig.stats.store.batch_entries.get());
+        assert!((1..=seen.target_get).contains(&singles), "{does:?}: {singles} of batches, {seen:?}");
+        assert_eq!(entries + seen.target_get, u64::from(FILES), "{does:?}: singly only what did not come");
         rig.check(&failed).await;
     }
 }

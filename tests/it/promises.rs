@@ -121,10 +121,16 @@ fn a_large_object_without_room_is_kept_once_there_is_room() {
     a.read_exact(&mut vec![0; 24 << 20]).expect("reads a part");
     assert!(fs::read(mount.dir.join("b.tar")).expect("reads past the cache") == body(2));
     drop(a);
-    assert!(fs::read(mount.dir.join("b.tar")).expect("reads into the cache") == body(2));
-    server.reset_counters();
-    assert!(fs::read(mount.dir.join("b.tar")).expect("reads from the cache") == body(2));
-    assert_eq!(server.counters().get, 0);
+    // The kernel tells of a close later, and an open before that finds no room: a later one does.
+    let begun = std::time::Instant::now();
+    loop {
+        server.reset_counters();
+        assert!(fs::read(mount.dir.join("b.tar")).expect("reads into the cache, then from it") == body(2));
+        if server.counters().get == 0 {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "never kept");
+    }
 }
 
 #[test]

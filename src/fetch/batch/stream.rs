@@ -145,7 +145,7 @@ struct Intake<'a> {
 }
 
 impl Intake<'_> {
-    async fn drain(&mut self, mut pieces: Pieces) -> Result<(), StoreError> {
+    async fn drain(&mut self, mut pieces: Pieces<'_>) -> Result<(), StoreError> {
         while self.begin() {
             match timeout(SILENCE, pieces.next()).await {
                 Ok(Some(Ok(Piece::Chunk(chunk)))) => {

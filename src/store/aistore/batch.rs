@@ -38,6 +38,11 @@ const MISSING: &[u8] = b"__404__/";
 /// The target waits 20 s for an entry of another one before it gives up.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(25);
 
+/// What may follow the last entry: its padding, and the end of the archive, which some writers fill up to 10 KiB.
+const TAIL_MAX_BYTES: usize = 64 << 10;
+/// It is written in one go with the last entry; a new connection costs less than to wait longer.
+const TAIL_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// Whether the cluster has GetBatch, as far as known.
 pub(super) const UNKNOWN: u8 = 0;
 pub(super) const PRESENT: u8 = 1;
@@ -69,7 +74,7 @@ impl Shared {
     }
 
     /// See [`crate::store::Store::read_batch`].
-    pub(super) async fn read_batch(&self, wanted: &[Wanted]) -> Result<Pieces, StoreError> {
+    pub(super) async fn read_batch(&self, wanted: &[Wanted]) -> Result<Pieces<'static>, StoreError> {
         let what = format!("a batch of {} objects in bucket {:?}", wanted.len(), self.bucket.name);
         let without =
             || StoreError::new(ErrorKind::Invalid, format!("{what}: this cluster has no batches (GetBatch); single reads follow"));
@@ -163,7 +168,7 @@ impl Drop for Batch {
 }
 
 impl Batch {
-    fn stream(self) -> Pieces {
+    fn stream(self) -> Pieces<'static> {
         futures_util::stream::unfold(self, |mut batch| async move {
             if batch.over {
                 return None;
@@ -180,7 +185,10 @@ impl Batch {
         loop {
             if self.open.is_none() {
                 match self.entries.front() {
-                    None => return None,
+                    None => {
+                        self.drain().await;
+                        return None;
+                    }
                     Some(Entry::Left(_)) => {
                         self.whole = false;
                         let Some(Entry::Left(error)) = self.entries.pop_front() else { continue };
@@ -219,6 +227,21 @@ impl Batch {
                 Ok(())
             }
         }
+    }
+
+    /// Reads on to the end of the stream, so that the connection is free for the next batch. Whatever is wrong there concerns no entry; a stream that
+    /// does not end is dropped, its connection with it.
+    async fn drain(&mut self) {
+        let rest = tokio::time::timeout(TAIL_TIMEOUT, async {
+            let mut left = TAIL_MAX_BYTES;
+            while let Some(Ok(frame)) = self.incoming.frame().await {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                self.stats.store.bytes.add(length as u64);
+                left = left.checked_sub(length)?;
+            }
+            Some(())
+        });
+        let _ = rest.await;
     }
 
     fn failed(&self, kind: ErrorKind, reason: &str) -> StoreError {

@@ -366,7 +366,7 @@ impl Store for AisStore {
         self.0.batch_limits()
     }
 
-    async fn read_batch(&self, wanted: &[Wanted]) -> Result<Pieces, StoreError> {
+    async fn read_batch<'a>(&'a self, wanted: &[Wanted]) -> Result<Pieces<'a>, StoreError> {
         self.0.read_batch(wanted).await
     }
 

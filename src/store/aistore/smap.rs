@@ -30,7 +30,8 @@ pub(super) struct Smap {
     pub(super) targets: Vec<Target>,
     /// Addresses of all proxies.
     pub(super) proxies: Vec<String>,
-    /// Why targets must not be asked directly: placement is weighted, redirects are signed, or ids hash otherwise than here.
+    /// Why targets must not be asked directly: placement is weighted, or ids hash otherwise than here. (A target's
+    /// `verifying_key` says nothing: those of 5.1 have one whether redirects are signed or not.)
     pub(super) indirect: Option<&'static str>,
 }
 
@@ -55,8 +56,6 @@ struct NodeWire {
     id_digest: u64,
     #[serde(default)]
     public_net: NetWire,
-    #[serde(default)]
-    verifying_key: Value,
     #[serde(default)]
     placement: Value,
 }
@@ -90,8 +89,6 @@ impl Smap {
             let digest = xxh64(id.as_bytes(), SEED);
             if is_said(&node.placement) {
                 map.indirect = Some("placement is weighted");
-            } else if is_said(&node.verifying_key) {
-                map.indirect = Some("redirects are signed");
             } else if node.id_digest != 0 && node.id_digest != digest {
                 map.indirect = Some("node ids are hashed in another way");
             }
@@ -197,8 +194,7 @@ pub(super) mod tests {
     #[test]
     fn weights_and_signatures_forbid_the_direct_way() {
         assert!(three(["", r#","placement":{"weight":"3"}"#, ""]).indirect.is_some());
-        assert!(three(["", "", r#","verifying_key":"abc""#]).indirect.is_some());
-        assert!(three(["", "", r#","verifying_key":"","placement":null"#]).indirect.is_none());
+        assert!(three(["", "", r#","verifying_key":"abc","placement":null"#]).indirect.is_none());
         let other = map(1, &[node("t1", "http://t1", "").replace("14214570646889990061", "7")]);
         assert!(Smap::parse(other.as_bytes()).expect("a map").indirect.is_some());
     }

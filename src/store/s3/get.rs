@@ -36,6 +36,9 @@ use crate::types::{ErrorKind, ObjectId};
 /// An error body comes with its head or not at all.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Objects whose first answer's ETag is remembered; an entry is some 200 bytes.
+const FIRST_MAX: u64 = 10_000;
+
 /// The client for bodies. One per store.
 pub(super) struct Getter {
     client: HttpClient,
@@ -51,6 +54,8 @@ pub(super) struct Getter {
     answer_timeout: Duration,
     idle_timeout: Duration,
     permits: Arc<Semaphore>,
+    /// Of objects that were listed without one: the first answer's ETag.
+    first: moka::sync::Cache<ObjectId, Arc<str>>,
     stats: Arc<Stats>,
     began: Instant,
 }
@@ -96,6 +101,7 @@ impl Getter {
             answer_timeout: config.connect_timeout + config.first_byte_timeout,
             idle_timeout: config.idle_timeout,
             permits: Arc::new(Semaphore::new(connections)),
+            first: moka::sync::Cache::new(FIRST_MAX),
             stats,
             began: Instant::now(),
         })
@@ -117,6 +123,7 @@ impl Getter {
         loop {
             let started = Instant::now();
             let mut response = self.send(&what, id, &range, held.as_ref()).await?;
+            let mut by_aistore = false;
             match redirect(&self.base, response.status(), response.headers(), &id.key) {
                 Redirect::None => {}
                 Redirect::Refused(reason) => return Err(StoreError::new(ErrorKind::Invalid, format!("{what}: {reason}"))),
@@ -124,10 +131,14 @@ impl Getter {
                     let bytes = format!("bytes={}-{}", range.start, range.end - 1);
                     let _ = shared::collect(response.into_body(), ERROR_BODY_MAX_BYTES, BODY_TIMEOUT).await;
                     response = self.at_target(&what, Method::GET, &target, Some(&bytes)).await?;
+                    by_aistore = true;
                 }
             }
             if response.status().is_success() {
-                check_answer(&what, response.status().as_u16(), response.headers(), id, &range)?;
+                check_answer(&what, response.status().as_u16(), response.headers(), id, &range, by_aistore)?;
+                if by_aistore && id.etag.starts_with('~') {
+                    self.remember(&what, id, response.headers())?;
+                }
                 return Ok(self.body(what, response.into_body(), range.end - range.start, permit, started));
             }
             let complaint = complaint(response).await;
@@ -142,6 +153,15 @@ impl Getter {
             }
             return Err(error);
         }
+    }
+
+    /// What AIStore lists has no ETag where a bucket's checksum is not MD5: then its first answer's is remembered, and later ones must have the same.
+    fn remember(&self, what: &str, id: &ObjectId, headers: &HeaderMap) -> Result<(), StoreError> {
+        let changed = |detail: String| StoreError::new(ErrorKind::Changed, format!("{what}: is another version than before ({detail})"));
+        let etag = text(headers, header::ETAG).filter(|etag| !etag.is_empty());
+        let etag = etag.ok_or_else(|| changed("the answer does not say which".to_owned()))?;
+        let first = self.first.get_with(id.clone(), || Arc::from(etag));
+        if *first == *etag { Ok(()) } else { Err(changed(format!("ETag {etag} now, {first} before"))) }
     }
 
     /// One request; its answer's head.
@@ -247,8 +267,15 @@ fn bare(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }
 
-/// Whether a 2xx answer is the range asked for, of the version asked for.
-fn check_answer(what: &str, status: u16, headers: &HeaderMap, id: &ObjectId, range: &Range<u64>) -> Result<(), StoreError> {
+/// Whether a 2xx answer is the range asked for, of the version asked for. The times that AIStore lists are those of the last access, not of a version.
+fn check_answer(
+    what: &str,
+    status: u16,
+    headers: &HeaderMap,
+    id: &ObjectId,
+    range: &Range<u64>,
+    by_aistore: bool,
+) -> Result<(), StoreError> {
     let changed =
         |detail: String| Err(StoreError::new(ErrorKind::Changed, format!("{what}: is another version than the one listed ({detail})")));
     let corrupt = |detail: String| Err(StoreError::new(ErrorKind::Corrupt, format!("{what}: the answer makes no sense: {detail}")));
@@ -281,7 +308,7 @@ fn check_answer(what: &str, status: u16, headers: &HeaderMap, id: &ObjectId, ran
     match (id.etag.strip_prefix('~').and_then(|version| version.split_once('-')), total) {
         (Some((size, _)), Some(total)) if size.parse() != Ok(total) => changed(format!("{total} bytes now, {size} when listed")),
         (Some((_, listed)), _) => match modified(headers) {
-            Some(now) if listed != "0" && listed.parse() != Ok(now) => changed("Last-Modified differs".to_owned()),
+            Some(now) if !by_aistore && listed != "0" && listed.parse() != Ok(now) => changed("Last-Modified differs".to_owned()),
             _ => Ok(()),
         },
         _ => Ok(()),

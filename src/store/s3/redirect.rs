@@ -1,7 +1,7 @@
 //! AIStore's S3 endpoint answers GET and HEAD with a 307 to the target that has the object. It is followed; a redirect of anybody else is not.
 //!
 //! What is asked of it: the answer says `Server: AIStore`; the `Location` is an absolute URL of the same scheme (never from TLS to plain text), without
-//! a user name; it ends in the same key; and it carries AIStore's own mark, the query keys `pid` (the proxy that sent us) and `utm` (when), beside
+//! a user name; it ends in the same key (UTF-8 as it is where nothing else is escaped); and it carries AIStore's own mark, the query keys `pid` (the proxy that sent us) and `utm` (when), beside
 //! which a cluster that signs puts its signature (`u`). Our `Authorization` and all `x-amz-*` headers stay behind: the target takes the mark for
 //! permission. It is followed once, and not remembered: it is for one request.
 
@@ -26,7 +26,8 @@ pub(super) fn redirect(base: &str, status: StatusCode, headers: &HeaderMap, key:
     if status != StatusCode::TEMPORARY_REDIRECT || !by_aistore {
         return Redirect::None;
     }
-    let Some(target) = text(headers, header::LOCATION).and_then(location) else {
+    let said = headers.get(header::LOCATION).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    let Some(target) = said.and_then(location) else {
         return Redirect::Refused("AIStore redirects without saying where to");
     };
     let (Some(scheme), Some(authority)) = (target.scheme_str(), target.authority()) else {
@@ -35,15 +36,24 @@ pub(super) fn redirect(base: &str, status: StatusCode, headers: &HeaderMap, key:
     if !base.starts_with(&format!("{scheme}://")) || authority.as_str().contains('@') {
         return Redirect::Refused("AIStore redirects to another scheme, or to an address with a user name: not followed");
     }
-    let path = percent_decode_str(target.path()).decode_utf8();
-    if !path.is_ok_and(|path| path.strip_suffix(key).is_some_and(|rest| rest.ends_with('/'))) {
-        return Redirect::Refused("AIStore redirects to another key: not followed");
+    if !ends_in(&target, key) {
+        return Redirect::Refused(if key.contains('?') {
+            // 5.0 cuts the key there, and sends us to whoever would have the rest
+            "AIStore's S3 endpoint cannot serve a name with '?' in it: mount the bucket as ais://"
+        } else {
+            "AIStore redirects to another key: not followed"
+        });
     }
     let has = |name: &str| target.query().is_some_and(|query| query.split('&').any(|part| part.split('=').next() == Some(name)));
     if !has("pid") || !has("utm") {
         return Redirect::Refused("AIStore redirects without its mark (pid, utm): not followed");
     }
     Redirect::Follow(target)
+}
+
+fn ends_in(target: &Uri, key: &str) -> bool {
+    let path = percent_decode_str(target.path()).decode_utf8();
+    path.is_ok_and(|path| path.strip_suffix(key).is_some_and(|rest| rest.ends_with('/')))
 }
 
 #[cfg(test)]
@@ -74,5 +84,25 @@ mod tests {
         ] {
             assert!(matches!(asked("AIStore", bad), Redirect::Refused(_)), "{bad}");
         }
+    }
+
+    #[test]
+    fn keys_that_aistore_writes_raw_are_read() {
+        let asked = |location: &[u8], key: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::SERVER, http::HeaderValue::from_static("AIStore"));
+            headers.insert(header::LOCATION, http::HeaderValue::from_bytes(location).expect("a value"));
+            match redirect("http://p:8080/s3/b", StatusCode::TEMPORARY_REDIRECT, &headers, key) {
+                Redirect::Follow(target) => Some(target.to_string()),
+                Redirect::None | Redirect::Refused(_) => None,
+            }
+        };
+        // as seen from AIStore 5.0
+        assert_eq!(
+            asked("http://t:8081/s3/b/ü/文.bin?pid=p&utm=1".as_bytes(), "ü/文.bin").as_deref(),
+            Some("http://t:8081/s3/b/%C3%BC/%E6%96%87.bin?pid=p&utm=1")
+        );
+        assert_eq!(asked(b"http://t:8081/s3/b/a?b=&pid=p&utm=1", "a?b"), None, "another key's target");
+        assert_eq!(asked(b"http://t:8081/s3/b/\xff?pid=p&utm=1", "\u{ff}"), None);
     }
 }

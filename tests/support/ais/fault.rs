@@ -75,6 +75,8 @@ pub(crate) enum Does {
     EndBatch { after_entries: usize, end_of_archive: bool },
     /// A batch is cut (FIN) in the middle of this entry's bytes; the first is 0.
     CutEntry { entry: usize },
+    /// A byte in the middle of this entry of a batch is inverted; the first is 0.
+    CorruptEntry { entry: usize },
     /// Entry names in a batch are of no use to a client that matches by name.
     RenameEntries,
 }

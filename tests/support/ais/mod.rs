@@ -67,6 +67,8 @@ pub(crate) struct BatchConfig {
     pub(crate) write_deadline: Duration,
     /// Before the first byte of a batch, besides a target's own first byte.
     pub(crate) first_byte: Duration,
+    /// Before the end of the archive, after the last entry.
+    pub(crate) end: Duration,
     /// Between entries: 1 / the entries a target gathers per second.
     pub(crate) per_entry: Duration,
 }
@@ -74,7 +76,7 @@ pub(crate) struct BatchConfig {
 impl Default for BatchConfig {
     fn default() -> Self {
         let (write_deadline, none) = (Duration::from_secs(30), Duration::ZERO);
-        Self { max_soft_errors: 6, max_pending: 256, write_deadline, first_byte: none, per_entry: none }
+        Self { max_soft_errors: 6, max_pending: 256, write_deadline, first_byte: none, end: none, per_entry: none }
     }
 }
 
@@ -101,6 +103,8 @@ pub(crate) struct AisConfig {
     pub(crate) tokens: Option<Vec<(String, Access)>>,
     /// Redirects are signed: a target takes each once, and nothing else.
     pub(crate) sign: bool,
+    /// Targets have a verifying key, as those of 5.1 do whether they sign or not.
+    pub(crate) keys: bool,
     /// Entries of a page of a list at most.
     pub(crate) page_max: Option<usize>,
 }
@@ -118,6 +122,7 @@ impl Default for AisConfig {
             batch: Some(BatchConfig::default()),
             tokens: None,
             sign: false,
+            keys: false,
             page_max: None,
         }
     }

@@ -208,6 +208,9 @@ impl Shared {
         let in_flight = InFlight::enter(&self.counting);
         if ask.strm {
             let mut reply = Reply::of(batch.segments).chunked().counted(in_flight).pending(pending);
+            if let Some(at) = batch.corrupt {
+                reply = reply.corrupted(at);
+            }
             if let Some(after) = batch.cut_after {
                 reply = reply.ending(Ending::Cut { after });
             }
@@ -270,6 +273,10 @@ impl Shared {
                 let gathered = u32::try_from(at + 1).expect("a batch has fewer entries");
                 segments[0].not_before = Some(started + config.per_entry * gathered);
             }
+            if matches!(fault, Some(Does::CorruptEntry { entry }) if *entry == at) && end > start {
+                let before: u64 = batch.segments.iter().map(Segment::length).sum();
+                batch.corrupt = Some(before + segments[0].length() + (end - start) / 2);
+            }
             if matches!(fault, Some(Does::CutEntry { entry }) if *entry == at) {
                 let before: u64 = batch.segments.iter().map(Segment::length).sum();
                 batch.cut_after = Some(before + segments[0].length() + (end - start) / 2);
@@ -282,7 +289,10 @@ impl Shared {
             count(&self.counting.batch_aborted);
         }
         if !batch.open_end {
-            batch.segments.push(end_of_archive());
+            let mut end = end_of_archive();
+            let gathered = u32::try_from(ask.entries.len()).expect("a batch has fewer entries");
+            end.not_before = (!config.end.is_zero()).then(|| started + config.per_entry * gathered + config.end);
+            batch.segments.push(end);
         }
         Ok(batch)
     }
@@ -339,6 +349,8 @@ struct Batch {
     /// Without the end of the archive.
     open_end: bool,
     cut_after: Option<u64>,
+    /// A byte that is falsified.
+    corrupt: Option<u64>,
 }
 
 /// A TAR header: USTAR where the name fits, else a PAX record before it, as Go's `archive/tar` does.

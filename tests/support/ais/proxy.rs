@@ -117,10 +117,10 @@ impl Shared {
         match request.value("what") {
             "smap" => {
                 count(&self.counting.smap);
-                Ok(json_answer(&smap.json(self.config.sign)))
+                Ok(json_answer(&smap.json(self.config.sign || self.config.keys)))
             }
             "snode" => {
-                let map = smap.json(self.config.sign);
+                let map = smap.json(self.config.sign || self.config.keys);
                 let kind = if node.is_target { "tmap" } else { "pmap" };
                 Ok(json_answer(&map[kind][&node.id]))
             }
@@ -282,8 +282,8 @@ impl Shared {
         count(&self.counting.redirects);
         let serial = self.serial();
         let and = if query.is_empty() { "" } else { "&" };
-        let mut to =
-            format!("{}{}?{query}{and}pid={}&utm={}", target.url(), Request::encoded_path(path), node.id, base36(FIRST_UTM + serial));
+        let path_shown = if path.starts_with("/s3/") { Request::encoded_path_s3(path) } else { Request::encoded_path(path) };
+        let mut to = format!("{}{}?{query}{and}pid={}&utm={}", target.url(), path_shown, node.id, base36(FIRST_UTM + serial));
         if self.config.sign {
             let nonce = base36(super::hash::mix(serial));
             let signature: String =

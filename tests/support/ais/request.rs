@@ -142,6 +142,11 @@ impl Request {
             .ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, "", format!("invalid bucket {name:?} or provider {provider:?}")))
     }
 
+    /// In the S3 dialect what is not ASCII stays as it is, where nothing else is escaped.
+    pub(super) fn encoded_path_s3(path: &str) -> String {
+        if path.is_ascii() || path.contains(['%', '?', '#', ' ', '+']) { Self::encoded_path(path) } else { path.to_owned() }
+    }
+
     /// The path as a redirect has it (`ais/prxred.go`, Go's `http.Redirect`): encoded as usual only where it has one of `%?# +`; else as it is,
     /// but for what is not ASCII. So `<`, `"` or `\` come raw, and a line break as a blank.
     pub(super) fn encoded_path(path: &str) -> String {

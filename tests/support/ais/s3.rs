@@ -63,7 +63,8 @@ impl Shared {
     }
 
     /// ListObjectsV2 (also where the bucket's location is asked for): `max-keys` is the page's size towards the targets, and all pages are one
-    /// reply. ETags are not quoted; an object of an ais:// bucket has one only where it has an MD5. (Upstream's times here are those of last access.)
+    /// reply. ETags are not quoted; an object of an ais:// bucket has one only where it has an MD5. The times here
+    /// are those of the last access.
     fn s3_list(&self, request: &Request, bck: &Bck) -> Answer {
         let recursion = if request.value("delimiter").is_empty() { 0 } else { 2048 };
         let mut token = request.value("continuation-token").to_owned();
@@ -89,7 +90,7 @@ impl Shared {
                     let etag = object.and_then(|object| object.etag()).unwrap_or_default();
                     write!(
                         text,
-                        "<Contents><Key>{shown}</Key><LastModified>2026-05-28T20:26:41Z</LastModified><ETag>{etag}</ETag><StorageClass>\
+                        "<Contents><Key>{shown}</Key><LastModified>2026-05-29T20:26:41Z</LastModified><ETag>{etag}</ETag><StorageClass>\
                          </StorageClass><Size>{size}</Size></Contents>"
                     )
                 };
