@@ -33,7 +33,10 @@ const EPOCHS_AHEAD: Epoch = 64;
 const AHEAD_SAMPLES: u64 = 1 << 23;
 /// How deep the first steps of the dictionary go: outputs of the default generators, seeds of a fresh generator for one process that reads
 /// everything, and those for any world size and first place (which cost 16,000 draws each). They find what most scripts do in milliseconds.
-const DEPTHS: [(u64, u32, u32); 3] = [(64, 1 << 12, 128), (1 << 12, 1 << 14, 512), (1 << 14, 1 << 15, 2_048)];
+const DEPTHS: [(u64, u64, u32); 3] = [(64, 512, 64), (1 << 12, 1 << 14, 512), (1 << 14, 1 << 15, 2_048)];
+/// Epochs of usual seeds that the first step tries, for one process that reads everything, and for ranks of a world.
+const USUAL_EPOCHS: u32 = 16;
+const USUAL_EPOCHS_DEALT: u32 = 3;
 /// Opens from which on the dictionary goes beyond its first step: before, workers may be missing and nothing is found at any depth.
 const DEEP_FROM: usize = 64;
 /// Orders of the cheap rung, for the proof's threshold.
@@ -42,16 +45,22 @@ const CHEAP_TRIED: f64 = 16.0;
 const SHUFFLED_MAX: u64 = 1 << 28;
 /// Samples of a shard of MosaicML's, as it is tried.
 const MOSAIC_SAMPLES: u64 = 1000;
-/// Samples of all its shards at most: 4 bytes each, and 30 ms. Datasets of more files are not made of shards.
+/// Samples of all its shards at most: 4 bytes each, and 30 ms. Datasets of more files are seldom made of shards.
 const MOSAIC_MAX: u64 = 1 << 22;
 /// The seed of a `torch.Generator()` that nobody seeded; its low word counts.
 const UNSEEDED: u64 = 67_280_421_310_721;
 /// Default generators kept as clues for one epoch's seed.
 const RIVALS_MAX: usize = 4;
 /// Orders without a seed, or whose seed is always the same.
-const FIXED: [&str; 3] = ["dali", "dali:stick_to_shard=true", "dlio:loader=files"];
+const FIXED: [&str; 5] = [
+    "dali",
+    "dali:stick_to_shard=true",
+    "dlio:loader=files",
+    "mosaic:algorithm=py1s:shard_samples=1000:seed=9176",
+    "mosaic:shard_samples=1000:seed=9176",
+];
 /// Orders that a usual seed may make, in their first epoch.
-const SEEDED: [&str; 12] = [
+const SEEDED: [&str; 10] = [
     "numpy-legacy",
     "numpy-generator",
     "python-shuffle",
@@ -61,8 +70,6 @@ const SEEDED: [&str; 12] = [
     "torchdata:workers=2",
     "webdataset",
     "webdataset:deterministic=true",
-    "mosaic:algorithm=py1s:shard_samples=1000",
-    "mosaic:shard_samples=1000",
     "grain",
 ];
 /// Those of them that are tried in later epochs, too.
@@ -198,11 +205,15 @@ impl Search<'_> {
         for (to_output, to_seed, to_rank) in DEPTHS {
             let roots: Vec<u32> = USUAL_SEEDS.iter().map(|&seed| seed as u32).collect();
             self.default_generators(map, &whole, &roots, outputs..to_output);
-            self.small_seeds(map, &whole, seeds..to_seed);
+            self.small_seeds(map, &whole, Seeds::Range(seeds..to_seed));
             if outputs == 0 {
+                self.small_seeds(map, &whole, Seeds::List(&usual_sums(USUAL_EPOCHS)));
                 self.given_generators(map, &whole, &given);
             }
             self.dealt(map, &mut dealt, ranks..to_rank);
+            if outputs == 0 {
+                self.dealt(map, &mut dealt, usual_sums(USUAL_EPOCHS_DEALT));
+            }
             if self.is_over() || !self.job.deep || sighting.opens.len() < DEEP_FROM {
                 return;
             }
@@ -253,21 +264,24 @@ impl Search<'_> {
     }
 
     /// A fresh generator for one process that reads everything.
-    fn small_seeds(&mut self, map: &Map, whole: &[Target], seeds: Range<u32>) {
+    fn small_seeds(&mut self, map: &Map, whole: &[Target], seeds: Seeds<'_>) {
         if self.is_over() {
             return;
         }
-        self.tried += f64::from(seeds.end - seeds.start);
-        let found = exhaustive(whole, u64::from(seeds.start)..u64::from(seeds.end), self.control, None);
+        self.tried += match &seeds {
+            Seeds::Range(range) => (range.end - range.start) as f64,
+            Seeds::List(list) => list.len() as f64,
+        };
+        let found = exhaustive(whole, seeds, self.control, None);
         for hit in found.hits.iter().take(HITS_MAX) {
             self.fresh(map, hit.seed);
         }
     }
 
     /// A fresh generator, any world size and ranks.
-    fn dealt(&mut self, map: &Map, fronts: &mut Fronts, seeds: Range<u32>) {
+    fn dealt(&mut self, map: &Map, fronts: &mut Fronts, seeds: impl IntoIterator<Item = u32>) {
         for seed in seeds {
-            if self.best.is_some() || seed % 64 == 0 && self.control.stopped() {
+            if self.best.is_some() || seed % 16 == 0 && self.control.stopped() {
                 return;
             }
             self.tried += 1.0;
@@ -417,6 +431,13 @@ impl Search<'_> {
             }
         }
     }
+}
+
+/// Usual seeds, each plus the first epochs, without those that the first step has anyhow.
+fn usual_sums(epochs: u32) -> Vec<u32> {
+    let (_, _, first) = DEPTHS[0];
+    let sums = USUAL_SEEDS.iter().flat_map(|&seed| (0..epochs).map(move |epoch| seed as u32 + epoch));
+    sums.filter(|&sum| sum >= first).collect()
 }
 
 /// One process from place 0: as the opens came, and without what may have been a probe before (`ds[0]`): the opens of a first process
