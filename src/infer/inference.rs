@@ -11,6 +11,7 @@ use super::roots::Roots;
 use super::segment::Segment;
 use crate::dataset::Manifest;
 use crate::dataset::maps::CandidateMap;
+use crate::order::infer::lanes::CodePath;
 use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
 use crate::order::spec::OrderSpec;
 use crate::plan::{OrderIndex, Seen};
@@ -19,17 +20,25 @@ use crate::types::{Epoch, FileIndex};
 /// Groups told apart: the parts of a dataset, times the jobs of one node. Opens of more are not looked at.
 const GROUPS_MAX: usize = 16;
 /// Orders remembered per group, to go on from.
-const CLUES_MAX: usize = 4;
+const CLUES_MAX: usize = 8;
 /// Opens after which known orders are tried (again): each time twice as many.
 const FIRST_TRY: u32 = 8;
 /// The dictionary's turn (field notes «orders» §5c): so many opens, or so many after the last new process, and never before this many.
 const SEARCH_AT: u32 = 128;
 const AFTER_NEWEST: u32 = 16;
 const SEARCH_LEAST: u32 = 24;
+/// Such tries in one segment: workers may begin one by one.
+const SETTLED_TRIES: u32 = 8;
 /// Opens for the exhaustive search: so many that a hit is no chance even where streams are not known.
 const EXHAUSTIVE_AT: u32 = 256;
-/// Core-seconds of it on a processor with AVX2; AVX-512 takes 95 (field notes «orders» §5). Not worth it when the pass is over sooner.
-const EXHAUSTIVE_CORE_SECONDS: f64 = 160.0;
+/// Core-seconds of it by code path, half as much again as measured (`benches/README.md`: 31 with AVX-512, 64 with AVX2): other work goes on.
+const fn exhaustive_core_seconds(path: CodePath) -> f64 {
+    match path {
+        CodePath::Avx512 => 46.0,
+        CodePath::Avx2 => 96.0,
+        CodePath::Portable => 900.0,
+    }
+}
 
 /// What searches may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +64,7 @@ const fn schedule(rung: Rung) -> (u32, u32, u32) {
     match rung {
         Rung::Known => (FIRST_TRY, 2, 16),
         // with four and sixteen times the opens, workers that began late have come, too
-        Rung::Likely => (SEARCH_AT, 4, 4),
+        Rung::Likely => (SEARCH_AT, 4, 3),
         Rung::Others => (SEARCH_AT, 16, 2),
         Rung::Meet => (MEET_OPENS as u32, 2, 2),
         Rung::Exhaustive | Rung::Backward => (EXHAUSTIVE_AT, 1, 1),
@@ -77,6 +86,8 @@ struct Group {
     files: u32,
     /// Per rung: opens at which it is tried next, and how often it was.
     tries: [(u32, u32); Rung::ALL.len()],
+    /// Early tries of the dictionary in this segment, and how many opens there were at the last one.
+    settled: (u32, u32),
     /// An order of a pass that is over was searched for from its end.
     whole_before: bool,
     /// Maps of the last search; none while an order is followed: they are large.
@@ -100,6 +111,7 @@ impl Group {
         self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
         self.recorded = Some(Arc::new(before.order));
         self.tries = Self::no_tries();
+        self.settled = (0, 0);
     }
 
     fn no_tries() -> [(u32, u32); Rung::ALL.len()] {
@@ -111,12 +123,21 @@ impl Group {
         if self.busy || segment.count < FIRST_TRY || !segment.is_unexplained() {
             return None;
         }
-        let settled = segment.count >= SEARCH_LEAST && segment.count - segment.newest_at >= AFTER_NEWEST;
+        // All workers seem to have begun, and none of them had at the last such try.
+        let settled = segment.count >= SEARCH_LEAST
+            && segment.count - segment.newest_at >= AFTER_NEWEST
+            && self.settled.0 < SETTLED_TRIES
+            && (self.settled.0 == 0 || segment.newest_at > self.settled.1);
         let is_due = |rung: Rung| {
             let (at, tried) = self.tries[rung as usize];
-            let time = segment.count >= at || rung == Rung::Likely && settled && tried == 0;
+            if rung == Rung::Likely && settled {
+                return true;
+            }
+            let time = segment.count >= at;
             let sense = match rung {
-                Rung::Known | Rung::Likely | Rung::Others => true,
+                Rung::Known | Rung::Likely => true,
+                // where all seeds cost less than these, they come first
+                Rung::Others => self.files < MEET_FROM || self.tries[Rung::Meet as usize].1 > 0,
                 Rung::Meet => self.files >= MEET_FROM,
                 Rung::Exhaustive => config.exhaustive && self.is_worth(config),
                 Rung::Backward => config.exhaustive && self.whole_before,
@@ -129,7 +150,7 @@ impl Group {
     /// Whether the pass goes on for longer than the exhaustive search takes.
     fn is_worth(&self, config: &InferConfig) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let search = EXHAUSTIVE_CORE_SECONDS / config.threads as f64;
+        let search = exhaustive_core_seconds(CodePath::best()) / config.threads as f64;
         let left = f64::from(self.files.saturating_sub(self.segment.distinct)) / self.segment.rate();
         config.patient || left > search
     }
@@ -191,6 +212,7 @@ impl Inference {
                     recorded: None,
                     files: files_below(&self.manifest, root),
                     tries: Group::no_tries(),
+                    settled: (0, 0),
                     whole_before: false,
                     maps: None,
                     busy: false,
@@ -229,9 +251,15 @@ impl Inference {
         group.busy = true;
         let tries = &mut group.tries[rung as usize];
         let (first, times, _) = schedule(rung);
-        // An early try (all workers seemed to be there) does not count for the next ones' time.
-        let next = if group.segment.count < first { first } else { group.segment.count.saturating_mul(times) };
-        *tries = (next, tries.1 + 1);
+        if rung == Rung::Likely && group.segment.count < first {
+            // An early try: all workers seemed to be there. It does not count for the others' time.
+            group.settled = (group.settled.0 + 1, group.segment.count);
+        } else {
+            *tries = (group.segment.count.saturating_mul(times).max(first), tries.1 + 1);
+            if rung == Rung::Likely {
+                group.settled = (group.settled.0 + 1, group.segment.count);
+            }
+        }
         Some(Job {
             group: number,
             segment: group.segment.number,
@@ -259,6 +287,7 @@ impl Inference {
         };
         group.clues.retain(|clue| clue.spec != found.spec);
         group.clues.insert(0, Clue { spec: found.spec.clone(), epoch: found.epoch, epochs: found.epochs });
+        group.clues.splice(1..1, result.rivals);
         group.clues.truncate(CLUES_MAX);
         if result.segment != group.segment.number {
             // Another pass has begun meanwhile: what is known now is tried on it at once.

@@ -1,6 +1,7 @@
 //! A search: one rung of the ladder over the opens of one segment. It runs where its caller likes, for as long as `Control` lets it, and
 //! returns only what is proved.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::proof::{self, Evidence};
@@ -30,10 +31,10 @@ pub enum Rung {
     Known,
     /// Likely seeds of torch's generators.
     Likely,
+    /// All seeds of torch's generator, from three places 227 apart: at n = 1.28M a fraction of a core-second.
+    Meet,
     /// Likely seeds of other generators, and fixed orders: a whole shuffle each.
     Others,
-    /// All seeds of torch's generator, from three places 227 apart.
-    Meet,
     /// All 2^32 of them, one after the other.
     Exhaustive,
     /// All 2^32 seeds of numpy's and Python's shuffles, from the end of a whole order.
@@ -41,7 +42,7 @@ pub enum Rung {
 }
 
 impl Rung {
-    pub(super) const ALL: [Self; 6] = [Self::Known, Self::Likely, Self::Others, Self::Meet, Self::Exhaustive, Self::Backward];
+    pub(super) const ALL: [Self; 6] = [Self::Known, Self::Likely, Self::Meet, Self::Others, Self::Exhaustive, Self::Backward];
 }
 
 impl Rung {
@@ -116,6 +117,7 @@ pub struct JobResult {
     pub found: Option<Found>,
     /// Orders compared with the opens.
     pub tried: f64,
+    pub(super) rivals: Vec<Clue>,
     /// The maps, for the next search of this segment.
     pub(super) maps: Option<Arc<Vec<Map>>>,
 }
@@ -127,6 +129,8 @@ pub(super) struct Search<'a> {
     pub(super) best: Option<(f64, Found)>,
     /// What is proved holds for its epoch alone.
     pub(super) one_epoch: bool,
+    /// Default generators that have the seed found, perhaps by chance.
+    pub(super) rivals: Vec<Clue>,
 }
 
 impl Job {
@@ -138,7 +142,7 @@ impl Job {
     /// Searches.
     #[must_use]
     pub fn run(&self, control: Control<'_>) -> JobResult {
-        let mut search = Search { job: self, control, tried: 1.0, best: None, one_epoch: false };
+        let mut search = Search { job: self, control, tried: 1.0, best: None, one_epoch: false, rivals: Vec::new() };
         let opened: Vec<FileIndex> = self.front.iter().map(|seen| seen.file).take(LOOKED_AT).collect();
         let maps = self.maps.clone().unwrap_or_else(|| Arc::new(Maps::new(&self.manifest, &opened, &[]).take(MAPS_MAX).collect()));
         for map in maps.iter() {
@@ -162,6 +166,7 @@ impl Job {
             rung: self.rung,
             found,
             tried: search.tried,
+            rivals: search.rivals,
             maps: (opened.len() >= MAPS_KEPT_FROM).then_some(maps),
         }
     }
@@ -201,13 +206,19 @@ impl Search<'_> {
     pub(super) fn prove(&mut self, map: &Map, spec: &OrderSpec, epoch: Epoch, why: &str) {
         let Ok(whole) = (OrderSpec { world: 1, ranks: vec![0], ..spec.clone() }).sampler(map.len()) else { return };
         let order = whole.order(epoch);
-        let mut place_of = vec![u32::MAX; map.len() as usize];
-        for (place, &sample) in (0u32..).zip(&order.places) {
-            let first = &mut place_of[sample as usize];
-            *first = place.min(*first);
+        let sighting = self.job.sighting(map);
+        // Only the opened samples' places: most orders fall here.
+        let mut opened = vec![0u64; (map.len() as usize).div_ceil(64)];
+        for &(_, sample) in &sighting.opens {
+            opened[sample as usize / 64] |= 1 << (sample % 64);
         }
-        let place = |sample: SampleIndex| Some(place_of[sample as usize]).filter(|&place| place != u32::MAX);
-        let Some(shape) = proof::shape(place, &self.job.sighting(map)) else { return };
+        let mut place_of: HashMap<SampleIndex, u32> = HashMap::new();
+        for (place, &sample) in (0u32..).zip(&order.places) {
+            if opened[sample as usize / 64] >> (sample % 64) & 1 == 1 {
+                place_of.entry(sample).or_insert(place);
+            }
+        }
+        let Some(shape) = proof::shape(|sample| place_of.get(&sample).copied(), &sighting) else { return };
         let mut spec = spec.clone();
         if !shape.is_whole() || (spec.kind == OrderKind::TorchDistributed && shape.world > 1) {
             if !spec.kind.has_world() {
@@ -219,7 +230,8 @@ impl Search<'_> {
             spec.kind = OrderKind::TorchRandperm;
             (spec.world, spec.ranks) = (1, vec![0]);
         }
-        let told = fit_whole(&self.job.sighting(map), &order.places);
+        let told = fit_whole(&sighting, &order.places);
+        drop(order);
         (spec.batch, spec.workers) = (told.batch.filter(|_| told.workers.is_some()), told.workers);
         let Ok(sampler) = spec.sampler(map.len()) else { return };
         let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &map.samples));

@@ -10,12 +10,13 @@ use super::proof;
 use super::torch::{self, Fronts, OUTPUTS, USUAL_SEEDS};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::again::Again;
+use crate::order::infer::Sighting;
 use crate::order::infer::backward::{Backward, backward};
 use crate::order::infer::default_generator::{OUTPUTS_OF_COMMON, OUTPUTS_OF_SMALL, locate};
-use crate::order::infer::dictionary::{SMALL_SEEDS, common_seeds, epoch_seeds, targets};
-use crate::order::infer::exhaustive::{ALL_SEEDS, Hit, exhaustive};
-use crate::order::infer::meet::{Assume, meet};
-use crate::order::infer::target::{FIRST_PLACES, Target};
+use crate::order::infer::dictionary::{SMALL_SEEDS, common_seeds, targets};
+use crate::order::infer::exhaustive::{ALL_SEEDS, Hit, Seeds, exhaustive};
+use crate::order::infer::meet::{Assume, MEET_FROM, meet};
+use crate::order::infer::target::{FIRST_PLACES, Layout, Target};
 use crate::order::mt19937::Mt19937;
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::order::torch::{Count, RandomSource};
@@ -28,21 +29,38 @@ use crate::types::{Epoch, FileIndex, SampleIndex, SampleRule};
 const AHEAD: [(usize, u64); 3] = [(0, 64), (32, 1 << 14), (128, 1 << 20)];
 /// Epochs after a known one that are tried: a resumed run, skipped epochs.
 const EPOCHS_AHEAD: Epoch = 64;
+/// Samples shuffled for them at most, for one clue.
+const AHEAD_SAMPLES: u64 = 1 << 23;
 /// How deep the first steps of the dictionary go: outputs of the default generators, seeds of a fresh generator for one process that reads
 /// everything, and those for any world size and first place (which cost 16,000 draws each). They find what most scripts do in milliseconds.
-const DEPTHS: [(u64, u32, u32); 3] = [(64, 1 << 12, 128), (1 << 12, 1 << 14, 512), (1 << 14, 1 << 15, 2_048)];
+const DEPTHS: [(u64, u64, u32); 3] = [(64, 512, 64), (1 << 12, 1 << 14, 512), (1 << 14, 1 << 15, 2_048)];
+/// Epochs of usual seeds that the first step tries, for one process that reads everything, and for ranks of a world.
+const USUAL_EPOCHS: u32 = 16;
+const USUAL_EPOCHS_DEALT: u32 = 3;
 /// Opens from which on the dictionary goes beyond its first step: before, workers may be missing and nothing is found at any depth.
 const DEEP_FROM: usize = 64;
 /// Orders of the cheap rung, for the proof's threshold.
 const CHEAP_TRIED: f64 = 16.0;
-/// Shuffled samples that the rung of other libraries may cost, some seconds of one core.
-const SHUFFLED_MAX: u64 = 1 << 29;
-/// Seeds below which a fresh generator is more likely than a chance output of a default one.
-const FRESH_BELOW: u32 = 1 << 22;
+/// Samples shuffled at most by the rung of other libraries: 2 s of one core at 8 ns each.
+const SHUFFLED_MAX: u64 = 1 << 28;
+/// Samples of a shard of MosaicML's, as it is tried.
+const MOSAIC_SAMPLES: u64 = 1000;
+/// Samples of all its shards at most: 4 bytes each, and 30 ms. Datasets of more files are seldom made of shards.
+const MOSAIC_MAX: u64 = 1 << 22;
+/// The seed of a `torch.Generator()` that nobody seeded; its low word counts.
+const UNSEEDED: u64 = 67_280_421_310_721;
+/// Default generators kept as clues for one epoch's seed.
+const RIVALS_MAX: usize = 4;
 /// Orders without a seed, or whose seed is always the same.
-const FIXED: [&str; 3] = ["dali", "dali:stick_to_shard=true", "dlio:loader=files"];
+const FIXED: [&str; 5] = [
+    "dali",
+    "dali:stick_to_shard=true",
+    "dlio:loader=files",
+    "mosaic:algorithm=py1s:shard_samples=1000:seed=9176",
+    "mosaic:shard_samples=1000:seed=9176",
+];
 /// Orders that a usual seed may make, in their first epoch.
-const SEEDED: [&str; 12] = [
+const SEEDED: [&str; 10] = [
     "numpy-legacy",
     "numpy-generator",
     "python-shuffle",
@@ -52,8 +70,6 @@ const SEEDED: [&str; 12] = [
     "torchdata:workers=2",
     "webdataset",
     "webdataset:deterministic=true",
-    "mosaic:algorithm=py1s:shard_samples=1000",
-    "mosaic:shard_samples=1000",
     "grain",
 ];
 /// Those of them that are tried in later epochs, too.
@@ -91,10 +107,15 @@ impl Search<'_> {
         match spec.kind {
             OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, count } => {
                 let now = offset + clue.epoch * stride;
-                let mut fronts = Fronts::new(&sighting);
+                let whole = fronts(&sighting, 0);
                 let mut from = now + 1;
-                for (_, ahead) in AHEAD.into_iter().filter(|&(opens, _)| sighting.opens.len() >= opens) {
-                    let next = torch::outputs_that_fit(&mut fronts, spec.seed, from, now + ahead, &self.control);
+                for (opens, ahead) in AHEAD.into_iter().filter(|&(opens, _)| sighting.opens.len() >= opens) {
+                    // The first few even if a worker has not begun yet.
+                    let next = if opens == 0 {
+                        torch::outputs_that_fit(&mut Fronts::new(&sighting), spec.seed, from, now + ahead, &self.control)
+                    } else {
+                        self.outputs_that_fit(&whole, spec.seed, from..now + ahead)
+                    };
                     self.tried += (now + ahead - from) as f64;
                     from = now + ahead;
                     for next in next {
@@ -122,7 +143,9 @@ impl Search<'_> {
                     self.tried += 1.0;
                     self.prove(map, &OrderSpec { kind, ..spec.clone() }, clue.epoch + 1, "the generator of the epoch before goes on");
                 }
-                for epoch in clue.epoch + 1..=clue.epoch + EPOCHS_AHEAD {
+                // A whole order each.
+                let ahead = (AHEAD_SAMPLES / u64::from(map.len())).clamp(2, EPOCHS_AHEAD);
+                for epoch in clue.epoch + 1..=clue.epoch + ahead {
                     self.tried += 1.0;
                     if self.best.is_some() {
                         break;
@@ -131,6 +154,15 @@ impl Search<'_> {
                 }
             }
         }
+    }
+
+    fn outputs_that_fit(&self, whole: &[Target], seed: u64, outputs: Range<u64>) -> Vec<u64> {
+        let mut generator = Mt19937::new(seed);
+        generator.skip(outputs.start);
+        let words: Vec<u32> = outputs.clone().map(|_| generator.random()).collect();
+        let found = exhaustive(whole, Seeds::List(&words), self.control, None);
+        let is_hit = |word: u32| found.hits.iter().any(|hit| hit.seed == word);
+        outputs.zip(&words).filter(|&(_, &word)| is_hit(word)).map(|(output, _)| output).take(HITS_MAX).collect()
     }
 
     /// The other ways in which a program may shuffle again.
@@ -161,48 +193,66 @@ impl Search<'_> {
         }
     }
 
-    /// Breadth first: what is likely and cheap of all families, then deeper.
+    /// Breadth first: what is likely and cheap of all families, then deeper. Seeds are tried in vector code (`order/infer/exhaustive`).
     pub(super) fn likely(&mut self, map: &Map) {
         let sighting = self.job.sighting(map);
         if sighting.n < 2 || sighting.opens.len() < proof::OPENS_LEAST {
             return;
         }
-        let mut fronts = Fronts::new(&sighting);
-        let (mut outputs, mut whole, mut dealt) = (0, 0, 0);
-        for (to_output, to_whole, to_dealt) in DEPTHS {
-            self.default_generators(map, &mut fronts, outputs..to_output);
-            self.fresh_generators(map, &mut fronts, whole..to_whole, dealt..to_dealt);
-            if outputs == 0 && self.best.is_none() {
-                self.given_generators(map, &mut fronts);
+        let (whole, given) = (fronts(&sighting, 0), fronts(&sighting, 2));
+        let mut dealt = Fronts::new(&sighting);
+        let (mut outputs, mut seeds, mut ranks) = (0, 0, 0);
+        for (to_output, to_seed, to_rank) in DEPTHS {
+            let roots: Vec<u32> = USUAL_SEEDS.iter().map(|&seed| seed as u32).collect();
+            self.default_generators(map, &whole, &roots, outputs..to_output);
+            self.small_seeds(map, &whole, Seeds::Range(seeds..to_seed));
+            if outputs == 0 {
+                self.small_seeds(map, &whole, Seeds::List(&usual_sums(USUAL_EPOCHS)));
+                self.given_generators(map, &whole, &given);
             }
-            if self.best.is_some() || self.control.stopped() || !self.job.deep || sighting.opens.len() < DEEP_FROM {
+            self.dealt(map, &mut dealt, ranks..to_rank);
+            if outputs == 0 {
+                self.dealt(map, &mut dealt, usual_sums(USUAL_EPOCHS_DEALT));
+            }
+            if self.is_over() || !self.job.deep || sighting.opens.len() < DEEP_FROM {
                 return;
             }
-            (outputs, whole, dealt) = (to_output, to_whole, to_dealt);
+            (outputs, seeds, ranks) = (to_output, to_seed, to_rank);
         }
-        // All at once, in vector code: the outputs of 150 default generators, then four million seeds at 64 first places.
-        let words = epoch_seeds(&common_seeds(), u32::try_from(OUTPUTS).unwrap_or(u32::MAX));
-        let whole: Vec<Target> = targets(std::slice::from_ref(&sighting), 0);
-        self.tried += words.len() as f64 * whole.len() as f64;
-        let found = exhaustive(&whole, crate::order::infer::exhaustive::Seeds::List(&words), self.control, None);
-        self.hits(map, &found.hits, "an output of a usual default generator");
-        if self.best.is_some() || self.control.stopped() {
+        drop(dealt);
+        self.default_generators(map, &whole, &common_seeds(), 0..OUTPUTS);
+        if self.is_over() {
             return;
         }
-        let all = targets(std::slice::from_ref(&sighting), FIRST_PLACES);
+        // At n = 50,000 and more all seeds cost less than these first places.
+        let first_places = if sighting.n < MEET_FROM { FIRST_PLACES } else { FIRST_PLACES / 4 };
+        let all = targets(std::slice::from_ref(&sighting), first_places);
         self.tried += (SMALL_SEEDS.end - SMALL_SEEDS.start) as f64 * all.len() as f64;
         let found = exhaustive(&all, SMALL_SEEDS, self.control, None);
-        self.hits(map, &found.hits, "a small seed");
+        self.hits(map, &all, &found.hits, "a small seed");
     }
 
-    fn default_generators(&mut self, map: &Map, fronts: &mut Fronts, outputs: Range<u64>) {
-        for root in USUAL_SEEDS {
-            self.tried += (outputs.end - outputs.start) as f64;
-            for offset in torch::outputs_that_fit(fronts, root, outputs.start, outputs.end, &self.control) {
-                self.default_output(map, root, offset);
-            }
-            if self.best.is_some() || self.control.stopped() {
-                return;
+    fn is_over(&self) -> bool {
+        self.best.is_some() || self.control.stopped()
+    }
+
+    /// Outputs of default generators with these seeds.
+    fn default_generators(&mut self, map: &Map, whole: &[Target], roots: &[u32], outputs: Range<u64>) {
+        if self.is_over() {
+            return;
+        }
+        let each = usize::try_from(outputs.end - outputs.start).unwrap_or(usize::MAX);
+        let mut words = Vec::with_capacity(roots.len() * each);
+        for &root in roots {
+            let mut generator = Mt19937::new(u64::from(root));
+            generator.skip(outputs.start);
+            words.extend((0..each).map(|_| generator.random()));
+        }
+        self.tried += words.len() as f64;
+        let found = exhaustive(whole, Seeds::List(&words), self.control, None);
+        for hit in found.hits.iter().take(HITS_MAX) {
+            for at in (0..words.len()).filter(|&at| words[at] == hit.seed) {
+                self.default_output(map, u64::from(roots[at / each]), outputs.start + (at % each) as u64);
             }
         }
     }
@@ -213,14 +263,30 @@ impl Search<'_> {
         self.prove(map, &spec, 0, &format!("output {offset} of the default generator with seed {root}"));
     }
 
-    fn fresh_generators(&mut self, map: &Map, fronts: &mut Fronts, whole: Range<u32>, dealt: Range<u32>) {
-        self.tried += f64::from(whole.end - whole.start) + f64::from(dealt.end - dealt.start);
-        for seed in whole.start.min(dealt.start)..whole.end {
-            if whole.contains(&seed) && fronts.fits_from_the_start(seed) || dealt.contains(&seed) && fronts.fits_dealt(seed) {
-                self.fresh(map, seed);
-            }
-            if self.best.is_some() || seed % 256 == 0 && self.control.stopped() {
+    /// A fresh generator for one process that reads everything.
+    fn small_seeds(&mut self, map: &Map, whole: &[Target], seeds: Seeds<'_>) {
+        if self.is_over() {
+            return;
+        }
+        self.tried += match &seeds {
+            Seeds::Range(range) => (range.end - range.start) as f64,
+            Seeds::List(list) => list.len() as f64,
+        };
+        let found = exhaustive(whole, seeds, self.control, None);
+        for hit in found.hits.iter().take(HITS_MAX) {
+            self.fresh(map, hit.seed);
+        }
+    }
+
+    /// A fresh generator, any world size and ranks.
+    fn dealt(&mut self, map: &Map, fronts: &mut Fronts, seeds: impl IntoIterator<Item = u32>) {
+        for seed in seeds {
+            if self.best.is_some() || seed % 16 == 0 && self.control.stopped() {
                 return;
+            }
+            self.tried += 1.0;
+            if fronts.fits_dealt(seed) {
+                self.fresh(map, seed);
             }
         }
     }
@@ -232,19 +298,19 @@ impl Search<'_> {
     }
 
     /// `DataLoader(generator=g)` and `RandomSampler(generator=g)`, in their first epoch.
-    fn given_generators(&mut self, map: &Map, fronts: &mut Fronts) {
-        for seed in USUAL_SEEDS.into_iter().chain(0..1024).chain([67_280_421_310_721]) {
-            for (source, skip) in [(RandomSource::Loader, 2), (RandomSource::Sampler, 0)] {
-                self.tried += 1.0;
-                let mut generator = Mt19937::new(seed);
-                generator.skip(skip);
-                if fronts.fits_whole(&mut generator) {
-                    self.given(map, source, seed);
-                }
-            }
-            if self.best.is_some() || self.control.stopped() {
-                return;
-            }
+    fn given_generators(&mut self, map: &Map, whole: &[Target], given: &[Target]) {
+        if self.is_over() {
+            return;
+        }
+        let seeds: Vec<u32> = USUAL_SEEDS.iter().map(|&seed| seed as u32).chain(0..1024).chain([UNSEEDED as u32]).collect();
+        self.tried += seeds.len() as f64;
+        let full = |seed: u32| if seed == UNSEEDED as u32 { UNSEEDED } else { u64::from(seed) };
+        for hit in exhaustive(given, Seeds::List(&seeds), self.control, None).hits.iter().take(HITS_MAX) {
+            self.given(map, RandomSource::Loader, full(hit.seed));
+        }
+        // Small ones are a fresh generator's, too.
+        for hit in exhaustive(whole, Seeds::List(&[UNSEEDED as u32]), self.control, None).hits.iter().take(HITS_MAX) {
+            self.given(map, RandomSource::Sampler, full(hit.seed));
         }
     }
 
@@ -253,38 +319,40 @@ impl Search<'_> {
         self.prove(map, &spec, 0, &format!("a generator with seed {seed}, given to the loader"));
     }
 
-    /// Seeds that a search found: which stream do they belong to?
-    fn hits(&mut self, map: &Map, hits: &[Hit], why: &str) {
+    /// Seeds that a search through all of them found. That one is an output of some likely default generator proves nothing: among 10^9
+    /// outputs there is one by chance. So the epoch's own seed is told, and the generators are clues, which the next epoch confirms or not.
+    fn hits(&mut self, map: &Map, targets: &[Target], hits: &[Hit], why: &str) {
         if hits.len() > HITS_MAX {
             return;
         }
         for hit in hits {
-            let mut known = false;
-            if hit.seed >= FRESH_BELOW {
-                let common = locate(hit.seed, &common_seeds(), OUTPUTS_OF_COMMON, self.control);
-                let small: Vec<u32> = (0..1 << 16).collect();
-                let places = if common.is_empty() { locate(hit.seed, &small, OUTPUTS_OF_SMALL, self.control) } else { common };
-                for at in places.iter().take(4) {
-                    self.default_output(map, u64::from(at.seed), at.offset);
-                    known = self.best.is_some();
-                }
-            } else {
-                self.fresh(map, hit.seed);
-                known = self.best.is_some();
-            }
-            if !known {
+            if targets.get(hit.target).is_some_and(|target| target.offset == 2) {
                 self.given(map, RandomSource::Loader, u64::from(hit.seed));
-            }
-            if self.best.is_none() {
-                // The seed of this one epoch; where it came from is not known.
+            } else if u64::from(hit.seed) < SMALL_SEEDS.end {
+                self.fresh(map, hit.seed);
+            } else {
                 self.one_epoch = true;
                 let spec = Self::spec(map, OrderKind::TorchDistributed, u64::from(hit.seed));
                 self.prove(map, &spec, 0, &format!("seed {} of this epoch, {why}", hit.seed));
                 self.one_epoch = false;
+                if self.best.is_some() {
+                    self.rivals(map, hit.seed);
+                }
             }
             if self.best.is_some() {
                 return;
             }
+        }
+    }
+
+    /// Default generators that have this output: what the next epoch is compared with.
+    fn rivals(&mut self, map: &Map, seed: u32) {
+        let mut places = locate(seed, &common_seeds(), OUTPUTS_OF_COMMON, self.control);
+        places.extend(locate(seed, &(0..1 << 16).collect::<Vec<u32>>(), OUTPUTS_OF_SMALL, self.control));
+        for at in places.into_iter().take(RIVALS_MAX) {
+            let source = RandomSource::Default { offset: at.offset, stride: RandomSource::STRIDE };
+            let spec = Self::spec(map, OrderKind::TorchRandom { source, count: Count::default() }, u64::from(at.seed));
+            self.rivals.push(Clue { spec, epoch: 0, epochs: None });
         }
     }
 
@@ -293,7 +361,8 @@ impl Search<'_> {
         for offset in [0, 2] {
             self.tried += ALL_SEEDS.end as f64;
             let found = meet(&sighting, offset, Assume::Neighbours, self.control);
-            self.hits(map, &found.hits, "of all that there are");
+            let target: Vec<Target> = Target::streams(0, &sighting, offset, Layout::Whole).into_iter().collect();
+            self.hits(map, &target, &found.hits, "of all that there are");
             if self.best.is_some() {
                 return;
             }
@@ -305,12 +374,13 @@ impl Search<'_> {
         let all = targets(std::slice::from_ref(&sighting), 8);
         self.tried += ALL_SEEDS.end as f64 * all.len() as f64;
         let found = exhaustive(&all, ALL_SEEDS, self.control, None);
-        self.hits(map, &found.hits, "of all that there are");
+        self.hits(map, &all, &found.hits, "of all that there are");
     }
 
     /// Fixed orders, and shuffles that settle their first place last: a whole order each.
     pub(super) fn others(&mut self, map: &Map) {
-        let mut left = SHUFFLED_MAX / u64::from(map.len()).max(1);
+        let mut left = SHUFFLED_MAX;
+        let n = u64::from(map.len());
         let (seeds, later_epochs) = if self.job.deep { (USUAL_SEEDS.len(), LATER_EPOCHS) } else { (FIRST_SEEDS, 1) };
         let fixed = FIXED.iter().map(|text| (0, (*text).to_owned()));
         let seeded = USUAL_SEEDS.into_iter().take(seeds).flat_map(|seed| SEEDED.iter().map(move |text| (0, format!("{text}:seed={seed}"))));
@@ -323,10 +393,15 @@ impl Search<'_> {
             })
         });
         for (epoch, text) in fixed.chain(seeded).chain(later) {
-            if left == 0 || self.best.is_some() || self.control.stopped() {
+            // A file of MosaicML's is a shard of so many samples, all of which are shuffled.
+            let (cost, most) = if text.starts_with("mosaic") { (n * MOSAIC_SAMPLES, MOSAIC_MAX) } else { (n * (epoch + 1), SHUFFLED_MAX) };
+            if self.is_over() {
                 return;
             }
-            left -= 1;
+            if cost > most.min(left) {
+                continue;
+            }
+            left -= cost;
             self.tried += 1.0;
             let Ok(spec) = text.parse::<OrderSpec>() else { continue };
             let named = Self::spec(map, spec.kind, spec.seed);
@@ -356,6 +431,30 @@ impl Search<'_> {
             }
         }
     }
+}
+
+/// Usual seeds, each plus the first epochs, without those that the first step has anyhow.
+fn usual_sums(epochs: u32) -> Vec<u32> {
+    let (_, _, first) = DEPTHS[0];
+    let sums = USUAL_SEEDS.iter().flat_map(|&seed| (0..epochs).map(move |epoch| seed as u32 + epoch));
+    sums.filter(|&sum| sum >= first).collect()
+}
+
+/// One process from place 0: as the opens came, and without what may have been a probe before (`ds[0]`): the opens of a first process
+/// that opened two at most, or the first open.
+fn fronts(sighting: &Sighting, offset: u32) -> Vec<Target> {
+    let Some(&(first, _)) = sighting.opens.first() else { return Vec::new() };
+    if !sighting.streams_known {
+        return Target::unordered(0, sighting, offset).into_iter().collect();
+    }
+    let own = sighting.opens.iter().filter(|&&(stream, _)| stream == first).count();
+    let opens = if own <= 2 && own < sighting.opens.len() {
+        sighting.opens.iter().copied().filter(|&(stream, _)| stream != first).collect()
+    } else {
+        sighting.opens[1..].to_vec()
+    };
+    let without = Sighting { opens, ..*sighting };
+    [sighting, &without].into_iter().filter_map(|sighting| Target::streams(0, sighting, offset, Layout::Whole)).collect()
 }
 
 /// Seed and epoch of a sum: a usual seed near below it, or the default seed 0.

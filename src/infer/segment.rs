@@ -135,7 +135,10 @@ impl Segment {
         let oldest = self.count - u32::try_from(ONLY_NEW).unwrap_or(0);
         let only_new =
             self.last.iter().rev().take(ONLY_NEW).all(|noted| self.processes.get(&noted.seen.process).is_some_and(|&at| at >= oldest));
-        if only_new && (oldest > SETTLED || count(&|noted| noted.repeat) > 0) {
+        let unclaimed = || self.last.iter().rev().take(ONLY_NEW).filter(|noted| !noted.claimed).count();
+        // A run that is taken up again with another world has some of its files where the old one had them.
+        let departs = claimed_before && unclaimed() >= ONLY_NEW / 4;
+        if only_new && (oldest > SETTLED || departs || count(&|noted| noted.repeat) > 0) {
             let start = self.last.len() - ONLY_NEW;
             return Some(self.last.iter().skip(start).map(|noted| (noted.seen, noted.claimed)).collect());
         }
