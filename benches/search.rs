@@ -231,6 +231,9 @@ fn full() {
     }
 }
 
+/// One part of the table.
+type Part = fn(Control<'_>);
+
 fn main() {
     let control = Control { stop: &GO, threads: 1 };
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -240,7 +243,7 @@ fn main() {
         full();
     }
     head();
-    let parts: [(&str, fn(Control<'_>)); 6] = [
+    let parts: [(&str, Part); 6] = [
         ("seeds", seeds_per_second),
         ("dictionary", dictionaries),
         ("meet", meeting),

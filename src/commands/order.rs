@@ -67,10 +67,14 @@ fn check(args: &VerifyArgs) -> Result<(), Failure> {
         None => None,
     };
     let opens = opens(&parsed, manifest.as_ref());
+    let assumed = match &manifest {
+        Some(_) => String::new(),
+        None => "the files that were opened are all there are (--manifest says otherwise)".to_owned(),
+    };
     let manifest = Arc::new(manifest.unwrap_or_else(|| manifest_of(&opens)));
     let config = InferConfig { threads: usize::from(args.threads), exhaustive: !args.quick, deep: true, patient: true };
     let began = Instant::now();
-    let report = verify(&manifest, &opens, config, &|| began.elapsed());
+    let report = Report { assumed, ..verify(&manifest, &opens, config, &|| began.elapsed()) };
     if args.json {
         return print(&(serde_json::to_string(&report).map_err(|error| error.to_string())? + "\n"));
     }
@@ -105,6 +109,9 @@ fn common_directory(parsed: &log::Log) -> usize {
 
 fn explained(report: &Report) -> String {
     let mut text = format!("{} opens of {} files: {}\n", report.opens, report.files, report.state);
+    if !report.assumed.is_empty() {
+        text += &format!("assumed: {}\n", report.assumed);
+    }
     for order in &report.orders {
         text += &format!(
             "{}: {}\n  {}\n  {}\n  followed after {} opens, confidence {:.6}\n",
@@ -121,14 +128,41 @@ fn explained(report: &Report) -> String {
     text
 }
 
-/// A line an order, as `--order` takes it: only what holds for other nodes, too.
+/// First line of an export, before the id of the listing.
+const EXPORT_HEAD: &str = "# belady orders 1 manifest=";
+/// Last line of it, before the xxh3 of all lines before.
+const EXPORT_TAIL: &str = "# xxh3 ";
+
+/// A line an order, as `--order` takes it, between one that says of which listing they are and one that shows damage.
 fn export(dir: &Path, output: Option<&Path>) -> Result<(), Failure> {
-    let orders = stats_of(dir)?.orders;
-    let lines: String = orders.iter().filter(|order| !order.hypothesis.is_empty()).map(|order| format!("{}\n", order.hypothesis)).collect();
-    match output {
-        Some(path) => Ok(fs::write(path, lines).map_err(|error| format!("{}: {error}", path.display()))?),
-        None => print(&lines),
+    let stats = stats_of(dir)?;
+    // A pass as it was read is no specification: it is kept beside the cache.
+    let orders = stats.orders.iter().filter(|order| !order.hypothesis.is_empty() && order.kind != "list" && order.state == "locked");
+    let lines: String = orders.map(|order| format!("{}\n", order.hypothesis)).collect();
+    if lines.is_empty() {
+        return Err(Failure::Failed(format!("{}: no order is followed that another mount could take", dir.display())));
     }
+    let text = format!("{EXPORT_HEAD}{}\n{lines}", stats.manifest_id);
+    let text = format!("{text}{EXPORT_TAIL}{:016x}\n", xxhash_rust::xxh3::xxh3_64(text.as_bytes()));
+    match output {
+        Some(path) => Ok(fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?),
+        None => print(&text),
+    }
+}
+
+/// The listing's id and the orders of an export.
+fn exported(text: &str) -> Result<(&str, Vec<OrderSpec>), String> {
+    let Some((id, _)) = text.strip_prefix(EXPORT_HEAD).and_then(|rest| rest.split_once('\n')) else {
+        return Err("these are no orders that belady exported (belady order export)".to_owned());
+    };
+    let tail = text.trim_end_matches('\n').rsplit_once('\n').filter(|(_, last)| last.starts_with(EXPORT_TAIL));
+    let Some((body, tail)) = tail else { return Err("it is damaged: its end is missing; export it again".to_owned()) };
+    let sum = xxhash_rust::xxh3::xxh3_64(&text.as_bytes()[..=body.len()]);
+    if tail[EXPORT_TAIL.len()..] != format!("{sum:016x}") {
+        return Err("it is damaged: its checksum does not match its content; export it again".to_owned());
+    }
+    let specs = body.lines().skip(1).map(|line| line.parse::<OrderSpec>().map_err(|error| format!("{line}: {error}")));
+    Ok((id, specs.collect::<Result<_, _>>()?))
 }
 
 fn import(dir: &Path, file: &Path) -> Result<(), Failure> {
@@ -138,12 +172,17 @@ fn import(dir: &Path, file: &Path) -> Result<(), Failure> {
     } else {
         File::open(file).and_then(|mut f| f.read_to_string(&mut text))
     };
-    read.map_err(|error| format!("{}: {error}", file.display()))?;
+    let shown = file.display();
+    read.map_err(|error| format!("{shown}: {error}"))?;
+    let (id, specs) = exported(&text).map_err(|error| format!("{shown}: {error}"))?;
+    let here = stats_of(dir)?.manifest_id;
+    if here != id {
+        let error = format!("{shown}: its orders are of another listing ({id}) than the one of {} ({here})", dir.display());
+        return Err(Failure::Failed(error));
+    }
     let path = mountpoint::real(dir)?;
     let socket = socket_path(&Machine::here().runtime_dir, &path);
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        // refused here, where the line can be named
-        let spec: OrderSpec = line.parse().map_err(|error| format!("{}: {line}: {error}", file.display()))?;
+    for spec in specs {
         match client::ask(&socket, Request::OrderImport { order: spec.to_string() })? {
             Answer::Done => {}
             Answer::Error { message } => return Err(Failure::Failed(message)),

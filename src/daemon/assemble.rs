@@ -18,7 +18,9 @@ use crate::fs::{self, FsConfig};
 use crate::fuse::{Feature, MountConfig, default_threads};
 use crate::infer::InferConfig;
 use crate::observe::record::Recorder;
+use crate::observe::recorded::{self, Folder};
 use crate::prefetch::Order;
+use crate::prefetch::keeping::Keeper;
 use crate::stats::{Stats, TierCounters};
 use crate::store::aistore::AisConfig;
 use crate::store::aistore::bucket::Bucket;
@@ -36,6 +38,8 @@ const PROGRESS_KEYS: u64 = 50_000;
 
 /// Searches take a tenth of the cores at most (and one thread at least), at the lowest priority: the trainer's loaders need the rest.
 const SEARCH_SHARE_OF_CORES: usize = 10;
+/// Orders kept for later runs take this part of the first disk tier at most.
+const KEPT_SHARE_OF_DISK: u64 = 50;
 /// Longest list in the bucket: the names of 14 M files take less. It is held in memory while the order is built.
 const NAMES_BYTES_MAX: u64 = 1 << 30;
 
@@ -227,6 +231,14 @@ pub(super) fn recorder(settings: &Settings, manifest: &Arc<Manifest>, stats: &Ar
     let Some(path) = &settings.record_opens else { return Ok(None) };
     let recorder = Recorder::start(path, Arc::clone(manifest), Arc::clone(stats));
     recorder.map(Some).map_err(|error| format!("--record-opens {}: {error}", path.display()))
+}
+
+/// Where orders are kept for later runs: beside the first disk tier's files, when that tier has been built (its folder is known to be ours).
+pub(super) fn keeper(tiers: &CacheConfig, manifest: &Arc<Manifest>, stats: &Arc<Stats>) -> Option<Keeper> {
+    let disk = tiers.disks.iter().find(|disk| disk.bytes > 0)?;
+    let bytes_max = recorded::BYTES_MAX.min(disk.bytes / KEPT_SHARE_OF_DISK);
+    let folder = Folder::new(disk.path.join(&disk.namespace).join("orders"), bytes_max);
+    Some(Keeper::new(folder, Arc::clone(manifest), Arc::clone(stats)))
 }
 
 /// The tiers, and word of when all that an earlier run left is known: the scan goes on in the background, reads do not wait for it.

@@ -121,6 +121,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
     let store = assemble::store(settings, &url, &stats).await?;
     let manifest = Arc::new(assemble::manifest(settings, &url, &store, &stats, ready).await?);
     let orders = assemble::orders(settings, &manifest, &store).await?;
+    let keeper = assemble::keeper(&tiers, &manifest, &stats);
     let (cache, scanned) = assemble::cache(settings, tiers, &stats).await?;
 
     let (stopping, stop) = watch::channel(false);
@@ -173,6 +174,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
             orders,
             infer,
             imports,
+            keeper,
             recorder,
             scanned,
             memory_limit,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::inference::Inference;
 use super::job::{Job, JobResult};
+use super::kept::{Kept, Memo};
+use crate::dataset::maps::NamesText;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
 use crate::plan::{Action, Event, OrderConfig, OrderIndex, OrderState, Planner, Seen, Trust};
@@ -112,6 +114,25 @@ impl Engine {
         self.inference.as_mut().is_some_and(|inference| inference.import(spec))
     }
 
+    /// A pass of an earlier run.
+    pub fn remember(&mut self, kept: Kept) {
+        if let Some(inference) = &mut self.inference {
+            inference.remember(kept);
+        }
+    }
+
+    /// A text that readers opened before their first sample.
+    pub fn text(&mut self, text: NamesText) {
+        if let Some(inference) = &mut self.inference {
+            inference.text(text);
+        }
+    }
+
+    /// What is to be kept for later runs, once; `last`: the mount ends.
+    pub fn memos(&mut self, last: bool) -> Vec<Memo> {
+        self.inference.as_mut().map_or_else(Vec::new, |inference| if last { inference.end() } else { inference.memos() })
+    }
+
     /// A search to run elsewhere.
     pub fn next_job(&mut self) -> Option<Job> {
         self.inference.as_mut()?.next_job()
@@ -128,7 +149,8 @@ impl Engine {
         let config = OrderConfig { first_epoch: found.epoch, start_place: 0, epochs: found.epochs, trust: Trust::Inferred, loader: None };
         let files = u32::try_from(found.files.files.len()).unwrap_or(u32::MAX);
         let followed = Followed {
-            spec: found.spec,
+            // where it holds is part of what is shown and handed on
+            spec: OrderSpec { epoch: found.epoch, epochs: found.epochs, ..found.spec },
             sampler: found.sampler,
             samples: found.samples,
             inferred: true,

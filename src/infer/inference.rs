@@ -7,13 +7,14 @@
 use std::sync::Arc;
 
 use super::job::{Clue, Found, Job, JobResult, Rung};
+use super::kept::{Kept, Memo, Shelf, concerns};
 use super::roots::Roots;
 use super::segment::Segment;
 use crate::dataset::Manifest;
-use crate::dataset::maps::CandidateMap;
+use crate::dataset::maps::{CandidateMap, NamesText};
 use crate::order::infer::lanes::CodePath;
 use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
-use crate::order::spec::OrderSpec;
+use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{OrderIndex, Seen};
 use crate::types::{Epoch, FileIndex};
 
@@ -21,6 +22,8 @@ use crate::types::{Epoch, FileIndex};
 const GROUPS_MAX: usize = 16;
 /// Orders remembered per group, to go on from.
 const CLUES_MAX: usize = 8;
+/// Epochs whose seeds are kept where the stream they come from is not known.
+const EPOCHS_KEPT: Epoch = 16;
 /// Opens after which known orders are tried (again): each time twice as many.
 const FIRST_TRY: u32 = 8;
 /// The dictionary's turn (field notes «orders» §5c): so many opens, or so many after the last new process, and never before this many.
@@ -94,6 +97,8 @@ struct Group {
     maps: Option<Arc<Vec<CandidateMap>>>,
     /// A search runs.
     busy: bool,
+    /// Its pass is kept for later runs.
+    is_kept: bool,
     /// What was searched last and came of it, for people.
     note: String,
 }
@@ -112,6 +117,17 @@ impl Group {
         self.recorded = Some(Arc::new(before.order));
         self.tries = Self::no_tries();
         self.settled = (0, 0);
+        self.is_kept = false;
+    }
+
+    /// The pass, if it is worth keeping and not kept yet.
+    fn keep(&mut self) -> Option<Kept> {
+        let segment = &self.segment;
+        if self.is_kept || !segment.was_unexplained() || !Kept::is_worth(segment.order.len(), self.files) {
+            return None;
+        }
+        self.is_kept = true;
+        Some(Kept { root: self.root.clone(), epoch: self.passes, files: Arc::new(segment.order.clone()) })
     }
 
     fn no_tries() -> [(u32, u32); Rung::ALL.len()] {
@@ -165,8 +181,13 @@ pub struct Inference {
     groups: Vec<Group>,
     segments: u64,
     config: InferConfig,
-    /// Orders found elsewhere.
+    /// Orders found elsewhere, the latest first.
     imported: Vec<Clue>,
+    /// Passes that no order explained.
+    shelf: Shelf,
+    texts: Arc<Vec<NamesText>>,
+    /// What is to be kept for later runs; taken by the task.
+    memos: Vec<Memo>,
 }
 
 /// A proved order, and what must be played back to follow it.
@@ -182,7 +203,18 @@ impl Inference {
     #[must_use]
     pub fn new(manifest: Arc<Manifest>, sizes: Arc<[u64]>, config: InferConfig) -> Self {
         let roots = Roots::new(&manifest);
-        Self { manifest, sizes, roots, groups: Vec::new(), segments: 0, config, imported: Vec::new() }
+        Self {
+            manifest,
+            sizes,
+            roots,
+            groups: Vec::new(),
+            segments: 0,
+            config,
+            imported: Vec::new(),
+            shelf: Shelf::default(),
+            texts: Arc::default(),
+            memos: Vec::new(),
+        }
     }
 
     /// An open, of which job (0: not known), and which followed order had it where it was.
@@ -199,7 +231,7 @@ impl Inference {
             Some(at) => &mut self.groups[at],
             None if self.groups.len() < GROUPS_MAX => {
                 self.segments += 1;
-                let others = self.groups.iter().flat_map(|group| &group.clues).chain(&self.imported);
+                let others = self.groups.iter().flat_map(|group| &group.clues);
                 let clues = others.filter(|clue| clue.spec.root == root).cloned().collect();
                 let segment = Segment::new(self.segments, self.manifest.len());
                 self.groups.push(Group {
@@ -216,6 +248,7 @@ impl Inference {
                     whole_before: false,
                     maps: None,
                     busy: false,
+                    is_kept: false,
                     note: String::new(),
                 });
                 self.groups.last_mut().expect("pushed above")
@@ -223,22 +256,72 @@ impl Inference {
             None => return,
         };
         let claimed = claimed.is_some() && claimed == group.order;
-        if let Some(opens) = group.segment.open(seen, claimed) {
+        let begins = group.segment.open(seen, claimed);
+        // Whole, or over.
+        if (begins.is_some() || group.segment.distinct == group.files)
+            && let Some(kept) = group.keep()
+        {
+            note(&mut self.shelf, &mut self.memos, kept);
+        }
+        if let Some(opens) = begins {
             self.segments += 1;
             group.begin(self.segments, self.manifest.len(), opens);
+        }
+    }
+
+    /// The passes that nobody explained so far, and all that is to be kept. Called when the mount ends.
+    pub fn end(&mut self) -> Vec<Memo> {
+        for group in &mut self.groups {
+            // One that was cut short is kept if it is as long as the one before.
+            let before = group.recorded.as_ref().map_or(0, |before| before.len());
+            if before > 0
+                && group.segment.order.len() * 100 >= before * 99
+                && let Some(kept) = group.keep()
+            {
+                note(&mut self.shelf, &mut self.memos, kept);
+            }
+        }
+        self.memos()
+    }
+
+    /// What is to be kept for later runs, once.
+    pub fn memos(&mut self) -> Vec<Memo> {
+        std::mem::take(&mut self.memos)
+    }
+
+    /// A pass of an earlier run: tried from the next opens on.
+    pub fn remember(&mut self, kept: Kept) {
+        let root = kept.root.clone();
+        if self.shelf.put(kept) {
+            self.try_known(&root);
+        }
+    }
+
+    /// A text that readers opened before their first sample.
+    pub fn text(&mut self, text: NamesText) {
+        Arc::make_mut(&mut self.texts).push(text);
+        for group in self.groups.iter_mut().filter(|group| group.segment.is_unexplained()) {
+            group.maps = None;
+            group.tries = Group::no_tries();
+        }
+    }
+
+    fn try_known(&mut self, root: &str) {
+        for group in self.groups.iter_mut().filter(|group| concerns(&group.root, root)) {
+            group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
         }
     }
 
     /// An order found elsewhere, or in an earlier run: tried on the readers of its root, from their next opens on. False: there are enough.
     pub fn import(&mut self, spec: OrderSpec) -> bool {
         let clue = Clue { epoch: spec.epoch, epochs: spec.epochs, spec };
-        for group in self.groups.iter_mut().filter(|group| group.root == clue.spec.root) {
-            group.clues.push(clue.clone());
-            group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
+        if self.imported.iter().any(|known| known.spec == clue.spec) {
+            return true;
         }
         let room = self.imported.len() < GROUPS_MAX * CLUES_MAX;
         if room {
-            self.imported.push(clue);
+            self.try_known(&clue.spec.root);
+            self.imported.insert(0, clue);
         }
         room
     }
@@ -269,6 +352,9 @@ impl Inference {
             sizes: Arc::clone(&self.sizes),
             front: group.segment.front().to_vec(),
             clues: group.clues.clone(),
+            remembered: self.imported.iter().filter(|clue| concerns(&clue.spec.root, &group.root)).cloned().collect(),
+            kept: self.shelf.of(&group.root),
+            texts: Arc::clone(&self.texts),
             maps: group.maps.clone(),
             deep: config.deep,
             pass: group.passes,
@@ -304,9 +390,24 @@ impl Inference {
             group.order = Some(order);
             group.segment.expected = files;
             if locked {
+                if let Some(clue) = group.clues.first().filter(|clue| is_worth_keeping(clue)) {
+                    let spec = OrderSpec { epoch: clue.epoch, epochs: clue.epochs, ..clue.spec.clone() };
+                    self.memos.push(Memo::Order(Box::new(spec)));
+                }
                 group.segment.explain();
             }
         }
+    }
+}
+
+/// Whether later runs gain by it: not what is found without knowing, nor the single epochs of a stream that nobody knows.
+fn is_worth_keeping(clue: &Clue) -> bool {
+    !matches!(clue.spec.kind, OrderKind::Sequential | OrderKind::List) && (clue.epochs.is_none() || clue.epoch < EPOCHS_KEPT)
+}
+
+fn note(shelf: &mut Shelf, memos: &mut Vec<Memo>, kept: Kept) {
+    if shelf.put(kept.clone()) {
+        memos.push(Memo::Pass(kept));
     }
 }
 

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::kept::Kept;
 use super::proof::{self, Evidence};
 use crate::dataset::Manifest;
-use crate::dataset::maps::{CandidateMap as Map, Maps};
+use crate::dataset::maps::{CandidateMap as Map, Maps, NamesText};
 use crate::order::SharedSampler;
 use crate::order::infer::fit::fit_whole;
 use crate::order::infer::{Control, Sighting};
@@ -14,8 +15,10 @@ use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{EpochFiles, Seen};
 use crate::types::{Epoch, FileIndex, SampleIndex};
 
-/// Maps that a search tries.
+/// Maps that a costly search tries: each costs as much as the first.
 const MAPS_MAX: usize = 4;
+/// Maps that a cheap one tries, from [`MAPS_KEPT_FROM`] opens on: to number a large dataset takes tenths of a second each.
+const MAPS_OF_CHEAP: usize = 12;
 /// Opens from which on they are kept for the next search: before, all may be of one directory by chance.
 const MAPS_KEPT_FROM: usize = 64;
 /// Opens that a search looks at: enough for every proof, and the same few however late it runs.
@@ -46,6 +49,11 @@ impl Rung {
 }
 
 impl Rung {
+    /// Whether a further map costs little.
+    const fn is_cheap(self) -> bool {
+        matches!(self, Self::Known | Self::Meet)
+    }
+
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -81,6 +89,12 @@ pub struct Job {
     /// From the front of the segment.
     pub(super) front: Vec<Seen>,
     pub(super) clues: Vec<Clue>,
+    /// Orders of other runs and other nodes.
+    pub(super) remembered: Vec<Clue>,
+    /// Passes of this or an earlier run that no order explained.
+    pub(super) kept: Vec<Kept>,
+    /// Texts read before the samples, which may name them.
+    pub(super) texts: Arc<Vec<NamesText>>,
     /// Maps of an earlier search over the same readers' opens.
     pub(super) maps: Option<Arc<Vec<Map>>>,
     /// Whether likely seeds are tried beyond the first step.
@@ -144,8 +158,12 @@ impl Job {
     pub fn run(&self, control: Control<'_>) -> JobResult {
         let mut search = Search { job: self, control, tried: 1.0, best: None, one_epoch: false, rivals: Vec::new() };
         let opened: Vec<FileIndex> = self.front.iter().map(|seen| seen.file).take(LOOKED_AT).collect();
-        let maps = self.maps.clone().unwrap_or_else(|| Arc::new(Maps::new(&self.manifest, &opened, &[]).take(MAPS_MAX).collect()));
-        for map in maps.iter() {
+        let most = if opened.len() < MAPS_KEPT_FROM { MAPS_MAX } else { MAPS_OF_CHEAP };
+        let maps = self.maps.clone().unwrap_or_else(|| Arc::new(Maps::new(&self.manifest, &opened, &self.texts).take(most).collect()));
+        if self.rung == Rung::Known {
+            search.remembered(&maps);
+        }
+        for map in maps.iter().take(if self.rung.is_cheap() { most } else { MAPS_MAX }) {
             match self.rung {
                 Rung::Known => search.known(map),
                 Rung::Likely => search.likely(map),
@@ -159,6 +177,9 @@ impl Job {
                 break;
             }
         }
+        if self.rung == Rung::Known && search.best.is_none() {
+            search.kept();
+        }
         let found = search.best.map(|(_, found)| found);
         JobResult {
             group: self.group,
@@ -169,6 +190,11 @@ impl Job {
             rivals: search.rivals,
             maps: (opened.len() >= MAPS_KEPT_FROM).then_some(maps),
         }
+    }
+
+    /// The text of a file in the mount.
+    pub(super) fn text(&self, path: &str) -> Option<&str> {
+        self.texts.iter().find(|text| self.manifest.path(text.file) == path).map(|text| &*text.text)
     }
 
     pub(super) fn opens(&self) -> &[Seen] {

@@ -2,6 +2,7 @@
 //!
 //! [`Engine`] is the planner and [`Inference`] as one state machine. `segment` remembers the front and the last opens of each pass,
 //! `inference` decides which rung of the ladder is due, `job` is a search (run elsewhere) and `rungs` what it tries, `proof` says whether an order explains the opens,
+//! `kept` what is remembered across runs,
 //! `roots` which part of the dataset a file belongs to, `torch` holds the dictionary of torch's seeds; `verify` does it offline.
 //!
 //! Right or silent: nothing is followed that is not proved by a likelihood ratio of 10^6 times the orders tried, in order along each stream.
@@ -11,6 +12,7 @@
 mod engine;
 mod inference;
 mod job;
+mod kept;
 mod proof;
 mod roots;
 mod rungs;
@@ -21,3 +23,4 @@ pub mod verify;
 pub use engine::{Engine, Followed};
 pub use inference::{InferConfig, Inference, Proposal};
 pub use job::{Clue, Found, Job, JobResult, Rung};
+pub use kept::{Kept, Memo, PASSES_MAX};

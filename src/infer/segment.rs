@@ -59,6 +59,8 @@ pub(super) struct Segment {
     pub(super) order: Vec<FileIndex>,
     /// Files that can be in it; 0: not known.
     pub(super) expected: u32,
+    /// Opens that were where a followed order had them.
+    claimed: u32,
 }
 
 impl Segment {
@@ -75,6 +77,7 @@ impl Segment {
             opened: vec![0; files.div_ceil(64)],
             order: Vec::new(),
             expected: 0,
+            claimed: 0,
         }
     }
 
@@ -98,6 +101,7 @@ impl Segment {
         }
         self.last.push_back(noted);
         self.count += 1;
+        self.claimed += u32::from(claimed);
         if self.count == 1 {
             self.began = seen.now;
         }
@@ -180,7 +184,13 @@ impl Segment {
 
     /// A followed order explains what was opened so far.
     pub(super) fn explain(&mut self) {
+        self.claimed = self.count;
         self.last.iter_mut().for_each(|noted| noted.claimed = true);
+    }
+
+    /// Whether most of the pass was where no followed order had it.
+    pub(super) const fn was_unexplained(&self) -> bool {
+        self.claimed <= self.count / 2
     }
 
     /// Of the last opens, at most 16: those that no followed order had.

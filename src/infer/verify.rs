@@ -57,6 +57,8 @@ pub struct Report {
     pub predicted_fraction: f64,
     pub search_seconds: f64,
     pub searches: u64,
+    /// What was taken for granted, for people; empty: nothing.
+    pub assumed: String,
     pub orders: Vec<OrderReport>,
     /// What happened, in words: (opens so far, what).
     pub events: Vec<(u64, String)>,
@@ -111,6 +113,7 @@ pub fn verify(manifest: &Arc<Manifest>, opens: &[Logged], config: InferConfig, c
         predicted_fraction,
         search_seconds: play.seconds,
         searches: play.searches,
+        assumed: String::new(),
         orders,
         events: play.events,
     }

@@ -12,9 +12,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::cache::hash_of;
+use crate::dataset::maps::NamesText;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
-use crate::infer::{Engine, Followed, InferConfig, Inference, JobResult};
+use crate::infer::{Engine, Followed, InferConfig, Inference, JobResult, Memo};
 use crate::observe::readers::{Job, Rank};
 use crate::observe::record::Recorder;
 use crate::observe::watch::Watcher;
@@ -25,9 +26,11 @@ use crate::stats::Stats;
 use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent};
 
 mod announce;
+pub mod keeping;
 mod report;
 mod searching;
 pub mod starved;
+mod texts;
 
 use starved::Starvation;
 
@@ -58,6 +61,8 @@ pub struct Parts {
     pub orders: Vec<Order>,
     /// How orders are found out, where none is declared.
     pub infer: Option<InferConfig>,
+    /// Where orders are kept for later runs; none without a cache directory.
+    pub keeper: Option<keeping::Keeper>,
     /// Where every open is recorded.
     pub recorder: Option<Recorder>,
     /// Orders found elsewhere ([`crate::infer::Inference::import`]).
@@ -98,6 +103,7 @@ struct Task {
     asked: HashMap<ObjectId, FileIndex>,
     starvation: Starvation,
     announcer: announce::Announcer,
+    texts: texts::Texts,
     computed: mpsc::Sender<Computed>,
     report: report::Reporter,
 }
@@ -111,7 +117,9 @@ pub async fn run(
 ) {
     let (computed, mut orders) = mpsc::channel(COMPUTED_MAX);
     let (searched, mut results) = mpsc::channel(searching::SEARCHES_MAX);
-    let mut task = Task::new(parts, computed, searched);
+    let (texts, mut read_texts) = mpsc::channel(texts::TEXTS_MAX);
+    let mut remembered = keeping::load(parts.keeper.clone().filter(|_| parts.infer.is_some()));
+    let mut task = Task::new(parts, computed, searched, texts);
     let mut scanning = true;
     task.tick();
     task.act();
@@ -145,18 +153,27 @@ pub async fn run(
             Some((order, epoch, files)) = orders.recv() => task.handle(Event::Order { order, epoch, files }),
             Some(spec) = task.parts.imports.recv() => drop(task.engine.import(spec)),
             Some((result, seconds)) = results.recv() => task.searched(result, seconds),
+            Some(text) = read_texts.recv() => task.engine.text(text),
+            Some(memo) = remembered.recv() => task.remember(memo),
             _ = tick.tick() => task.tick(),
         }
         task.settle();
         task.act();
         task.search();
+        task.keep();
     }
     task.searching.stop();
     task.publish();
+    task.keep_last().await;
 }
 
 impl Task {
-    fn new(parts: Parts, computed: mpsc::Sender<Computed>, searched: mpsc::Sender<(JobResult, f64)>) -> Self {
+    fn new(
+        parts: Parts,
+        computed: mpsc::Sender<Computed>,
+        searched: mpsc::Sender<(JobResult, f64)>,
+        texts: mpsc::Sender<NamesText>,
+    ) -> Self {
         let sizes: Arc<[u64]> = (0..parts.manifest.len()).map(|i| parts.manifest.object(FileIndex(narrow(i))).size).collect();
         let files = sizes.len();
         let mean_bytes =
@@ -193,6 +210,7 @@ impl Task {
             asked: HashMap::new(),
             starvation: Starvation::default(),
             announcer: announce::Announcer::new(files),
+            texts: texts::Texts::new(texts),
             computed,
             report: report::Reporter::default(),
         }
@@ -233,6 +251,9 @@ impl Task {
                     watcher.opened(now, process);
                 }
                 self.handle(Event::Opened { file, process, outcome });
+                if self.parts.infer.is_some() {
+                    self.texts.opened(file, &self.parts);
+                }
             }
             ReadEvent::Released { file } => self.handle(Event::Released { file }),
             ReadEvent::WaitBegan { process } => self.starvation.wait_began(now, process),
@@ -368,6 +389,30 @@ impl Task {
             if self.scanned {
                 self.found();
             }
+        }
+    }
+
+    /// What an earlier run left.
+    fn remember(&mut self, memo: Memo) {
+        match memo {
+            Memo::Order(spec) => drop(self.engine.import(*spec)),
+            Memo::Pass(kept) => self.engine.remember(kept),
+        }
+    }
+
+    /// Hands on what later runs gain by.
+    fn keep(&mut self) {
+        let memos = self.engine.memos(false);
+        if let Some(keeper) = self.parts.keeper.as_ref().filter(|_| !memos.is_empty()) {
+            drop(keeper.save(memos));
+        }
+    }
+
+    async fn keep_last(&mut self) {
+        let memos = self.engine.memos(true);
+        if let Some(keeper) = self.parts.keeper.as_ref().filter(|_| !memos.is_empty()) {
+            // fails only when the thread panicked: then it is not kept
+            let _ = keeper.save(memos).await;
         }
     }
 

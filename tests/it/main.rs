@@ -15,6 +15,7 @@ mod demo;
 mod front;
 mod golden;
 mod infer;
+mod kept;
 mod layering;
 mod mount;
 mod observe;
