@@ -221,7 +221,7 @@ impl Search<'_> {
         let Some(shape) = proof::shape(|sample| place_of.get(&sample).copied(), &sighting) else { return };
         let mut spec = spec.clone();
         if !shape.is_whole() || (spec.kind == OrderKind::TorchDistributed && shape.world > 1) {
-            if !spec.kind.has_world() {
+            if !spec.kind.has_world() || shape.steps < proof::STEPS_LEAST {
                 return;
             }
             (spec.world, spec.ranks) = (shape.world, shape.ranks);

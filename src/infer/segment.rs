@@ -130,7 +130,7 @@ impl Segment {
         }
         let claimed_before = self.last.iter().rev().skip(UNCLAIMED).take(LOOK_BACK * 2).filter(|noted| noted.claimed).count() > LOOK_BACK;
         if claimed_before && self.last.iter().rev().take(UNCLAIMED + 2).filter(|noted| !noted.claimed).count() >= UNCLAIMED {
-            return Some(self.split(|noted| !noted.claimed));
+            return Some(self.only_new().unwrap_or_else(|| self.split(|noted| !noted.claimed)));
         }
         let oldest = self.count - u32::try_from(ONLY_NEW).unwrap_or(0);
         let only_new =
@@ -143,6 +143,19 @@ impl Segment {
             return Some(self.last.iter().skip(start).map(|noted| (noted.seen, noted.claimed)).collect());
         }
         None
+    }
+
+    /// The longest stretch of last opens that is all of processes which begin in it: a run that was started again.
+    fn only_new(&self) -> Option<Vec<(Seen, bool)>> {
+        let (mut first, mut longest) = (u32::MAX, None);
+        for (back, noted) in (1u32..).zip(self.last.iter().rev().take(LOOK_BACK * 2)) {
+            first = first.min(*self.processes.get(&noted.seen.process)?);
+            if first >= self.count - back {
+                longest = Some(back as usize);
+            }
+        }
+        let start = self.last.len() - longest.filter(|&back| back >= UNCLAIMED / 2)?;
+        Some(self.last.iter().skip(start).map(|noted| (noted.seen, noted.claimed)).collect())
     }
 
     /// The opens from the first one of the other pass on: the earliest in the look-back after which hardly any is of the old one.
