@@ -18,6 +18,8 @@ use crate::types::{Epoch, FileIndex, SampleIndex};
 const MAPS_MAX: usize = 4;
 /// Opens from which on they are kept for the next search: before, all may be of one directory by chance.
 const MAPS_KEPT_FROM: usize = 64;
+/// Files from which on another map costs a second (its names are sorted): not for a search whose maps are not kept.
+const LARGE: usize = 1 << 18;
 /// Opens that a search looks at: enough for every proof, and the same few however late it runs.
 const LOOKED_AT: usize = 512;
 
@@ -144,7 +146,9 @@ impl Job {
     pub fn run(&self, control: Control<'_>) -> JobResult {
         let mut search = Search { job: self, control, tried: 1.0, best: None, one_epoch: false, rivals: Vec::new() };
         let opened: Vec<FileIndex> = self.front.iter().map(|seen| seen.file).take(LOOKED_AT).collect();
-        let maps = self.maps.clone().unwrap_or_else(|| Arc::new(Maps::new(&self.manifest, &opened, &[]).take(MAPS_MAX).collect()));
+        let few = opened.len() < MAPS_KEPT_FROM && self.manifest.len() >= LARGE;
+        let most = if few { 1 } else { MAPS_MAX };
+        let maps = self.maps.clone().unwrap_or_else(|| Arc::new(Maps::new(&self.manifest, &opened, &[]).take(most).collect()));
         for map in maps.iter() {
             match self.rung {
                 Rung::Known => search.known(map),
