@@ -145,17 +145,27 @@ impl Segment {
         None
     }
 
-    /// The longest stretch of last opens that is all of processes which begin in it: a run that was started again.
-    fn only_new(&self) -> Option<Vec<(Seen, bool)>> {
-        let (mut first, mut longest) = (u32::MAX, None);
+    /// The longest stretch of last opens that is all of processes which begin in it: a run that was started again. 0: none.
+    fn new_stretch(&self) -> usize {
+        let (mut first, mut longest) = (u32::MAX, 0);
         for (back, noted) in (1u32..).zip(self.last.iter().rev().take(LOOK_BACK * 2)) {
-            first = first.min(*self.processes.get(&noted.seen.process)?);
+            first = first.min(self.processes.get(&noted.seen.process).copied().unwrap_or(0));
             if first >= self.count - back {
-                longest = Some(back as usize);
+                longest = back as usize;
             }
         }
-        let start = self.last.len() - longest.filter(|&back| back >= UNCLAIMED / 2)?;
+        longest
+    }
+
+    fn only_new(&self) -> Option<Vec<(Seen, bool)>> {
+        let start = self.last.len() - Some(self.new_stretch()).filter(|&back| back >= UNCLAIMED / 2)?;
         Some(self.last.iter().skip(start).map(|noted| (noted.seen, noted.claimed)).collect())
+    }
+
+    /// Another run may have begun: a few more opens tell, and until then both are mixed.
+    pub(super) fn may_begin(&self) -> bool {
+        let stretch = self.new_stretch();
+        (UNCLAIMED / 2..ONLY_NEW).contains(&stretch) && stretch < self.count as usize
     }
 
     /// The opens from the first one of the other pass on: the earliest in the look-back after which hardly any is of the old one.
