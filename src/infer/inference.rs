@@ -136,7 +136,7 @@ impl Group {
 
     fn due(&self, config: &InferConfig) -> Option<Rung> {
         let segment = &self.segment;
-        if self.busy || segment.count < FIRST_TRY || !segment.is_unexplained() {
+        if self.busy || segment.count < FIRST_TRY || !segment.is_unexplained() || segment.may_begin() {
             return None;
         }
         // All workers seem to have begun, and none of them had at the last such try.

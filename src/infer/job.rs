@@ -21,6 +21,8 @@ const MAPS_MAX: usize = 4;
 const MAPS_OF_CHEAP: usize = 12;
 /// Opens from which on they are kept for the next search: before, all may be of one directory by chance.
 const MAPS_KEPT_FROM: usize = 64;
+/// Files from which on another map costs a second (its names are sorted): not for a search whose maps are not kept.
+const LARGE: usize = 1 << 18;
 /// Opens that a search looks at: enough for every proof, and the same few however late it runs.
 const LOOKED_AT: usize = 512;
 
@@ -158,7 +160,11 @@ impl Job {
     pub fn run(&self, control: Control<'_>) -> JobResult {
         let mut search = Search { job: self, control, tried: 1.0, best: None, one_epoch: false, rivals: Vec::new() };
         let opened: Vec<FileIndex> = self.front.iter().map(|seen| seen.file).take(LOOKED_AT).collect();
-        let most = if opened.len() < MAPS_KEPT_FROM { MAPS_MAX } else { MAPS_OF_CHEAP };
+        let most = match (opened.len() < MAPS_KEPT_FROM, self.manifest.len() >= LARGE) {
+            (true, true) => 1,
+            (true, false) => MAPS_MAX,
+            (false, _) => MAPS_OF_CHEAP,
+        };
         let maps = self.maps.clone().unwrap_or_else(|| Arc::new(Maps::new(&self.manifest, &opened, &self.texts).take(most).collect()));
         if self.rung == Rung::Known {
             search.remembered(&maps);
@@ -247,7 +253,7 @@ impl Search<'_> {
         let Some(shape) = proof::shape(|sample| place_of.get(&sample).copied(), &sighting) else { return };
         let mut spec = spec.clone();
         if !shape.is_whole() || (spec.kind == OrderKind::TorchDistributed && shape.world > 1) {
-            if !spec.kind.has_world() {
+            if !spec.kind.has_world() || shape.steps < proof::STEPS_LEAST {
                 return;
             }
             (spec.world, spec.ranks) = (shape.world, shape.ranks);

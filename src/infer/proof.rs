@@ -21,6 +21,8 @@ const RISING_LEAST: f64 = 0.9;
 const INSIDE_LEAST: f64 = 0.85;
 /// Opens before anything is proved: fewer fit hundreds of seeds (field notes «orders» §5).
 pub(super) const OPENS_LEAST: usize = 8;
+/// Steps along streams from which a world size is read.
+pub(super) const STEPS_LEAST: u32 = 6;
 /// Largest step taken for a world size (issue: up to 4096 ranks), times the workers of a loader with batches of one.
 const STEP_MAX: u32 = 4096 * 16;
 
@@ -29,6 +31,8 @@ const STEP_MAX: u32 = 4096 * 16;
 pub(super) struct Shape {
     pub(super) world: u32,
     pub(super) ranks: Vec<Rank>,
+    /// Steps that say so.
+    pub(super) steps: u32,
 }
 
 impl Shape {
@@ -81,7 +85,7 @@ pub(super) fn shape(place_of: impl Fn(SampleIndex) -> Option<u32>, sighting: &Si
     let least = (placed.len() / 100).max(1);
     let mut ranks: Vec<Rank> = seen.into_iter().filter(|&(_, opens)| opens >= least).map(|(rank, _)| rank).collect();
     ranks.sort_unstable();
-    Some(Shape { world, ranks })
+    Some(Shape { world, ranks, steps: rises })
 }
 
 /// What speaks for an order.
@@ -151,7 +155,7 @@ mod tests {
             }
         }
         let found = shape(Some, &sighting(&opens, true)).unwrap();
-        assert_eq!(found, Shape { world: 128, ranks: (120..128).collect() });
+        assert_eq!((found.world, found.ranks), (128, (120..128).collect::<Vec<_>>()));
         // batches of one: four workers take turns
         let opens: Vec<(u32, u32)> = (0..64).map(|k| (k % 4, k)).collect();
         assert!(shape(Some, &sighting(&opens, true)).unwrap().is_whole());

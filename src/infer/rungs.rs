@@ -105,29 +105,23 @@ impl Search<'_> {
         }
         self.prove(map, spec, clue.epoch, "the epoch is read again");
         match spec.kind {
-            OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, count } => {
+            OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, .. } => {
                 let now = offset + clue.epoch * stride;
                 let whole = fronts(&sighting, 0);
                 let mut from = now + 1;
                 for (opens, ahead) in AHEAD.into_iter().filter(|&(opens, _)| sighting.opens.len() >= opens) {
-                    // The first few even if a worker has not begun yet.
-                    let next = if opens == 0 {
-                        torch::outputs_that_fit(&mut Fronts::new(&sighting), spec.seed, from, now + ahead, &self.control)
-                    } else {
-                        self.outputs_that_fit(&whole, spec.seed, from..now + ahead)
-                    };
+                    let mut next = self.outputs_that_fit(&whole, spec.seed, from..now + ahead);
+                    if opens == 0 {
+                        // The first few even if a worker has not begun yet.
+                        next.extend(torch::outputs_that_fit(&mut Fronts::new(&sighting), spec.seed, from, now + ahead, &self.control));
+                        next.sort_unstable();
+                        next.dedup();
+                    }
                     self.tried += (now + ahead - from) as f64;
                     from = now + ahead;
                     for next in next {
-                        let stride = next - now;
-                        // Numbered on, where the outputs before allow it.
-                        let (first, epoch) = match next.checked_sub((clue.epoch + 1).saturating_mul(stride)) {
-                            Some(first) => (first, clue.epoch + 1),
-                            None => (next, 0),
-                        };
-                        let source = RandomSource::Default { offset: first, stride };
-                        let spec = OrderSpec { kind: OrderKind::TorchRandom { source, count }, ..spec.clone() };
-                        let why = format!("the default generator goes on, {stride} outputs after the epoch before");
+                        let (spec, epoch) = Self::goes_on(clue, next);
+                        let why = format!("the default generator goes on, {} outputs after the epoch before", next - now);
                         self.prove(map, &spec, epoch, &why);
                     }
                     if self.best.is_some() {
@@ -154,6 +148,21 @@ impl Search<'_> {
                 }
             }
         }
+    }
+
+    /// The order whose next epoch is seeded with output `next` of the clue's default generator, and that epoch: numbered on, where the
+    /// outputs before allow it.
+    fn goes_on(clue: &Clue, next: u64) -> (OrderSpec, Epoch) {
+        let OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, count } = clue.spec.kind else {
+            return (clue.spec.clone(), clue.epoch);
+        };
+        let stride = next - (offset + clue.epoch * stride);
+        let (offset, epoch) = match next.checked_sub((clue.epoch + 1).saturating_mul(stride)) {
+            Some(first) => (first, clue.epoch + 1),
+            None => (next, 0),
+        };
+        let source = RandomSource::Default { offset, stride };
+        (OrderSpec { kind: OrderKind::TorchRandom { source, count }, ..clue.spec.clone() }, epoch)
     }
 
     fn outputs_that_fit(&self, whole: &[Target], seed: u64, outputs: Range<u64>) -> Vec<u64> {
@@ -258,6 +267,17 @@ impl Search<'_> {
     }
 
     fn default_output(&mut self, map: &Map, root: u64, offset: u64) {
+        let before = |clue: &&Clue| match clue.spec.kind {
+            OrderKind::TorchRandom { source: RandomSource::Default { offset: first, stride }, .. } => {
+                clue.spec.seed == root && clue.spec.files == map.rule && first + clue.epoch * stride < offset
+            }
+            _ => false,
+        };
+        if let Some(clue) = self.job.clues.iter().find(before) {
+            let (spec, epoch) = Self::goes_on(clue, offset);
+            self.prove(map, &spec, epoch, "the default generator goes on");
+            return;
+        }
         let source = RandomSource::Default { offset, stride: RandomSource::STRIDE };
         let spec = Self::spec(map, OrderKind::TorchRandom { source, count: Count::default() }, root);
         self.prove(map, &spec, 0, &format!("output {offset} of the default generator with seed {root}"));
@@ -335,7 +355,7 @@ impl Search<'_> {
                 let spec = Self::spec(map, OrderKind::TorchDistributed, u64::from(hit.seed));
                 self.prove(map, &spec, 0, &format!("seed {} of this epoch, {why}", hit.seed));
                 self.one_epoch = false;
-                if self.best.is_some() {
+                if self.best.is_some() && self.job.deep {
                     self.rivals(map, hit.seed);
                 }
             }

@@ -134,7 +134,7 @@ impl Segment {
         }
         let claimed_before = self.last.iter().rev().skip(UNCLAIMED).take(LOOK_BACK * 2).filter(|noted| noted.claimed).count() > LOOK_BACK;
         if claimed_before && self.last.iter().rev().take(UNCLAIMED + 2).filter(|noted| !noted.claimed).count() >= UNCLAIMED {
-            return Some(self.split(|noted| !noted.claimed));
+            return Some(self.only_new().unwrap_or_else(|| self.split(|noted| !noted.claimed)));
         }
         let oldest = self.count - u32::try_from(ONLY_NEW).unwrap_or(0);
         let only_new =
@@ -147,6 +147,29 @@ impl Segment {
             return Some(self.last.iter().skip(start).map(|noted| (noted.seen, noted.claimed)).collect());
         }
         None
+    }
+
+    /// The longest stretch of last opens that is all of processes which begin in it: a run that was started again. 0: none.
+    fn new_stretch(&self) -> usize {
+        let (mut first, mut longest) = (u32::MAX, 0);
+        for (back, noted) in (1u32..).zip(self.last.iter().rev().take(LOOK_BACK * 2)) {
+            first = first.min(self.processes.get(&noted.seen.process).copied().unwrap_or(0));
+            if first >= self.count - back {
+                longest = back as usize;
+            }
+        }
+        longest
+    }
+
+    fn only_new(&self) -> Option<Vec<(Seen, bool)>> {
+        let start = self.last.len() - Some(self.new_stretch()).filter(|&back| back >= UNCLAIMED / 2)?;
+        Some(self.last.iter().skip(start).map(|noted| (noted.seen, noted.claimed)).collect())
+    }
+
+    /// Another run may have begun: a few more opens tell, and until then both are mixed.
+    pub(super) fn may_begin(&self) -> bool {
+        let stretch = self.new_stretch();
+        (UNCLAIMED / 2..ONLY_NEW).contains(&stretch) && stretch < self.count as usize
     }
 
     /// The opens from the first one of the other pass on: the earliest in the look-back after which hardly any is of the old one.
