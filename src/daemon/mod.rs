@@ -172,6 +172,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
             stats: Arc::clone(&stats),
             orders,
             infer,
+            peek: settings.peek,
             imports,
             recorder,
             scanned,

@@ -15,6 +15,7 @@ mod proof;
 mod roots;
 mod rungs;
 mod segment;
+mod sequential;
 mod torch;
 pub mod verify;
 

@@ -53,6 +53,8 @@ pub(crate) struct Cursor {
     odds: HashMap<u32, f64>,
     /// The same epoch is read again and again.
     repeats: bool,
+    /// The next pass has the order of the current one.
+    same_next: bool,
     /// Rounds to know after the current one.
     depth: Option<u32>,
     capacity: u64,
@@ -86,6 +88,7 @@ impl Cursor {
             asked: HashSet::new(),
             odds: HashMap::new(),
             repeats: false,
+            same_next: false,
             depth: None,
             capacity,
             since_current: 0,
@@ -241,6 +244,7 @@ impl Cursor {
             self.depth = Some(depth(&current.index, &index, self.capacity));
         }
         let round = current.round + 1;
+        self.same_next = Arc::ptr_eq(&index.order, &current.index.order) || index.order.files == current.index.order.files;
         if self.next_use.end() == round {
             self.rekey |= self.next_use.push(&index.order.files);
         }
@@ -279,7 +283,7 @@ impl Cursor {
             }
         }
         let place = choice.sight.place.filter(|_| choice.sight.fresh)?;
-        let expected = choice.sight.ratio >= 1.0;
+        let expected = choice.sight.is_predicted();
         self.predicted += u64::from(expected);
         self.belief.add(choice.sight.ratio);
         self.rate.open(now, outcome);
@@ -324,7 +328,9 @@ impl Cursor {
                 self.lose("readers open files that are not in this node's stream: check world size, ranks and root", true);
             }
             Some(_) => self.lose("readers leave out places of the stream: check world size and ranks", true),
+            None if self.belief.is_lost() && self.is_over() => self.finish(),
             None if self.belief.is_lost() => self.lose(self.why_lost(), false),
+            None if self.is_over() && self.passes.front().is_some_and(|pass| pass.opened_count() == pass.len()) => self.finish(),
             None => {
                 self.oppose();
                 self.decide_rival();
@@ -333,10 +339,35 @@ impl Cursor {
         }
     }
 
+    /// An inferred order of which no further epoch is known, in a pass of which hardly anything is left.
+    fn is_over(&self) -> bool {
+        self.config.trust == Trust::Inferred
+            && self.passes.len() < 2
+            && self.epoch_of(self.round() + 1).is_none()
+            && self.passes.front().is_some_and(|pass| u64::from(pass.opened_count()) * 16 >= u64::from(pass.len()) * 15)
+    }
+
+    /// Whether this open shows that the pass has ended: it was all, or nearly all, and its readers do something else now.
+    pub(crate) fn ends_with(&self, choice: &Choice) -> bool {
+        self.is_locked() && !choice.is_access() && self.is_over()
+    }
+
+    /// The pass was read to its end and nothing more is known: finished, not lost. It is followed again when it is read again.
+    pub(crate) fn finish(&mut self) {
+        let Some(pass) = self.passes.front() else { return };
+        let (index, read, all) = (Arc::clone(&pass.index), pass.opened_count(), pass.len());
+        self.lose("", false);
+        self.state = OrderState::Searching;
+        self.note = format!("finished: {read} of {all} files were read in this order, and what comes after is not known");
+        let again = EpochIndex::again(&index);
+        self.known.clear();
+        self.known.insert(again.epoch, Arc::clone(&again));
+        self.last_epoch = again.epoch;
+        self.candidates = vec![Pass::new(again, 0, Some(0))];
+    }
+
     fn why_lost(&self) -> &'static str {
-        let over = self.passes.front().is_some_and(|pass| u64::from(pass.opened_count()) * 10 >= u64::from(pass.len()) * 9);
         match self.config.trust {
-            Trust::Inferred if over && self.passes.len() < 2 => "the epoch is over, and the order of the next is not known",
             Trust::Inferred => "opens are not where the order has them",
             Trust::Declared | Trust::Guess => "opens are not where the order has them: check seed, epoch, root and world size",
         }
@@ -465,9 +496,9 @@ impl Cursor {
         self.passes.iter().flat_map(places).take(limit).collect()
     }
 
-    /// Places between the slowest and the fastest reader.
+    /// Places between the slowest and the fastest reader, at most.
     pub(crate) fn spread(&self) -> u32 {
-        self.passes.front().map_or(0, Pass::spread)
+        self.passes.front().map_or(0, Pass::widest)
     }
 }
 

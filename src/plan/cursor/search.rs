@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::OrderState;
 use super::super::belief::{Belief, ELSEWHERE, Verdict};
 use super::super::next_use::Round;
 use super::super::pass::Pass;
+use super::super::{OrderState, Trust};
 use super::{Cursor, EPOCHS_MAX};
 use crate::types::{Epoch, FileIndex};
 
@@ -57,7 +57,6 @@ impl Cursor {
 
     /// Not locked: does any candidate explain the opens?
     pub(crate) fn search(&mut self, file: FileIndex, process: u32, round: Round) {
-        self.observed += 1;
         let strict = self.strict;
         let mut found = None;
         for (number, candidate) in self.candidates.iter_mut().enumerate() {
@@ -84,6 +83,10 @@ impl Cursor {
             let mut pass = self.candidates.swap_remove(number);
             pass.round = round;
             self.belief = pass.belief;
+            if self.config.trust == Trust::Inferred && self.config.epochs.is_some() && pass.index.epoch > self.config.first_epoch {
+                // It came again: it is what its readers do every epoch.
+                self.config.epochs = None;
+            }
             if self.state == OrderState::Lost {
                 self.note = format!("followed again from epoch {} place {} on; lost before: {}", pass.index.epoch, pass.front(), self.lost);
             }
