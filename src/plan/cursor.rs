@@ -395,6 +395,9 @@ impl Cursor {
             return;
         }
         let closing = self.passes.pop_front();
+        if let (Some(ended), Some(next)) = (&closing, self.passes.front_mut()) {
+            next.follows(ended);
+        }
         if let Some(unfinished) = std::mem::replace(&mut self.closing, closing) {
             self.row(unfinished.count);
         }

@@ -160,9 +160,10 @@ const RECENT: u64 = 256;
 const SAME_JUMP: f64 = 0.1;
 /// Steps searched backwards for the end of a run of opened places.
 const RUN_SEARCH: u32 = 8;
-/// How far ahead of the slowest a loader's workers open before that was seen: a quarter of the epoch, at most 16 workers with 2 batches of 128.
-const REACH_SHARE: u32 = 4;
-const REACH_LEAST: u32 = 64;
+/// How far ahead of the slowest a loader's workers open before that was seen: half of the epoch, at most 16 workers with 2 batches of 128, at
+/// least 4 with 2 of 32.
+const REACH_SHARE: u32 = 2;
+const REACH_LEAST: u32 = 256;
 const REACH_MOST: u32 = 4096;
 /// Processes remembered; more than ranks × workers of any node, a bound for thread pools that never reuse an id.
 const PROCESSES_MAX: usize = 4096;
@@ -373,9 +374,14 @@ impl Pass {
     }
 
     /// Takes over what is known of the loader from the pass before.
-    pub(crate) const fn learn_from(&mut self, before: &Self) {
+    pub(crate) fn learn_from(&mut self, before: &Self) {
         self.jump = before.jump;
-        self.widest_before = before.widest;
+        self.widest_before = before.widest();
+    }
+
+    /// ... of a pass that has ended.
+    pub(crate) const fn follows(&mut self, ended: &Self) {
+        self.widest_before = ended.widest;
     }
 
     /// Ratio of going from one place to another: along the rank's own stream in its steps, or across ranks in places.
