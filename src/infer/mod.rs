@@ -18,6 +18,8 @@ mod segment;
 mod sequential;
 mod torch;
 pub mod verify;
+#[cfg(test)]
+mod walk_tests;
 
 pub use engine::{Engine, Followed};
 pub use inference::{InferConfig, Inference, Proposal};

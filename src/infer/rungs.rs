@@ -73,7 +73,7 @@ impl Search<'_> {
         if map.root == self.job.root {
             let sequential = |clue: &&Clue| clue.spec.kind == OrderKind::Sequential && clue.spec.root == map.root;
             let known = self.job.clues.iter().find(sequential);
-            if known.is_some() || is_certain(&self.job.manifest, &map.root, &map.samples, &self.job.front) {
+            if known.is_some() || is_certain(&self.job.manifest, &map.root, &map.samples, |file| map.index_of(file), &self.job.front) {
                 self.one_epoch = known.is_none_or(|clue| clue.epoch == self.job.pass);
                 self.prove(map, &Self::spec(map, OrderKind::Sequential, 0), self.job.pass, "files come in the order of their names");
                 self.one_epoch = false;
