@@ -108,7 +108,7 @@ impl Desk {
     /// True if it was here.
     pub(super) fn open(&mut self, process: u32, file: FileIndex) -> bool {
         self.now += Duration::from_millis(1);
-        if self.now.as_millis() % 100 == 0 {
+        if self.now.as_millis().is_multiple_of(100) {
             self.tell(Event::Tick);
         }
         let here = self.here.contains(&file.0);

@@ -339,33 +339,6 @@ impl Cursor {
         }
     }
 
-    /// An inferred order of which no further epoch is known, in a pass of which hardly anything is left.
-    fn is_over(&self) -> bool {
-        self.config.trust == Trust::Inferred
-            && self.passes.len() < 2
-            && self.epoch_of(self.round() + 1).is_none()
-            && self.passes.front().is_some_and(|pass| u64::from(pass.opened_count()) * 16 >= u64::from(pass.len()) * 15)
-    }
-
-    /// Whether this open shows that the pass has ended: it was all, or nearly all, and its readers do something else now.
-    pub(crate) fn ends_with(&self, choice: &Choice) -> bool {
-        self.is_locked() && !choice.is_access() && self.is_over()
-    }
-
-    /// The pass was read to its end and nothing more is known: finished, not lost. It is followed again when it is read again.
-    pub(crate) fn finish(&mut self) {
-        let Some(pass) = self.passes.front() else { return };
-        let (index, read, all) = (Arc::clone(&pass.index), pass.opened_count(), pass.len());
-        self.lose("", false);
-        self.state = OrderState::Searching;
-        self.note = format!("finished: {read} of {all} files were read in this order, and what comes after is not known");
-        let again = EpochIndex::again(&index);
-        self.known.clear();
-        self.known.insert(again.epoch, Arc::clone(&again));
-        self.last_epoch = again.epoch;
-        self.candidates = vec![Pass::new(again, 0, Some(0))];
-    }
-
     fn why_lost(&self) -> &'static str {
         match self.config.trust {
             Trust::Inferred => "opens are not where the order has them",
