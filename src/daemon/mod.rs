@@ -173,6 +173,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
             stats: Arc::clone(&stats),
             orders,
             infer,
+            peek: settings.peek,
             imports,
             keeper,
             recorder,

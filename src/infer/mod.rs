@@ -17,8 +17,11 @@ mod proof;
 mod roots;
 mod rungs;
 mod segment;
+mod sequential;
 mod torch;
 pub mod verify;
+#[cfg(test)]
+mod walk_tests;
 
 pub use engine::{Engine, Followed};
 pub use inference::{InferConfig, Inference, Proposal};

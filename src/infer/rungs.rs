@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::job::{Clue, Found, Search};
 use super::proof;
+use super::sequential::is_certain;
 use super::torch::{self, Fronts, OUTPUTS, USUAL_SEEDS};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::again::Again;
@@ -84,9 +85,15 @@ const HITS_MAX: usize = 64;
 impl Search<'_> {
     pub(super) fn known(&mut self, map: &Map) {
         self.tried = self.tried.max(CHEAP_TRIED);
-        // A map of more than this part of the dataset is likelier by its size alone, and goes on where this part ends.
-        if map.root.len() >= self.job.root.len() {
-            self.prove(map, &Self::spec(map, OrderKind::Sequential, 0), self.job.pass, "files come in the order of their names");
+        // Of this part of the dataset, neither more nor less; and for this pass only, until it has come again.
+        if map.root == self.job.root {
+            let sequential = |clue: &&Clue| clue.spec.kind == OrderKind::Sequential && clue.spec.root == map.root;
+            let known = self.job.clues.iter().find(sequential);
+            if known.is_some() || is_certain(&self.job.manifest, &map.root, &map.samples, |file| map.index_of(file), &self.job.front) {
+                self.one_epoch = known.is_none_or(|clue| clue.epoch == self.job.pass);
+                self.prove(map, &Self::spec(map, OrderKind::Sequential, 0), self.job.pass, "files come in the order of their names");
+                self.one_epoch = false;
+            }
         }
         for clue in self.job.clues.iter().filter(|clue| clue.spec.root == map.root && clue.spec.files == map.rule) {
             self.follow(map, clue);

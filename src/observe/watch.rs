@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::observe::hints::Hints;
 use crate::observe::process::{Peek, Refusal, peek};
 use crate::observe::readers::{READERS_MAX, Rank, ReaderId, Readers};
+use crate::order::spec::OrderSpec;
 use crate::stats::Stats;
 
 /// Threads that wait to be looked at: all workers of a node that start an epoch at once.
@@ -98,6 +99,11 @@ impl Watcher {
     #[must_use]
     pub fn hints(&self, rank: Rank) -> Option<&Hints> {
         self.hints.get(&rank)
+    }
+
+    /// The orders that readers' environments declare.
+    pub fn declared(&self) -> impl Iterator<Item = &OrderSpec> {
+        self.hints.values().flat_map(|hints| &hints.orders)
     }
 
     fn note(&self, refused: Refusal) {

@@ -53,6 +53,8 @@ pub(crate) struct Cursor {
     odds: HashMap<u32, f64>,
     /// The same epoch is read again and again.
     repeats: bool,
+    /// The next pass has the order of the current one.
+    same_next: bool,
     /// Rounds to know after the current one.
     depth: Option<u32>,
     capacity: u64,
@@ -86,6 +88,7 @@ impl Cursor {
             asked: HashSet::new(),
             odds: HashMap::new(),
             repeats: false,
+            same_next: false,
             depth: None,
             capacity,
             since_current: 0,
@@ -241,6 +244,7 @@ impl Cursor {
             self.depth = Some(depth(&current.index, &index, self.capacity));
         }
         let round = current.round + 1;
+        self.same_next = Arc::ptr_eq(&index.order, &current.index.order) || index.order.files == current.index.order.files;
         if self.next_use.end() == round {
             self.rekey |= self.next_use.push(&index.order.files);
         }
@@ -279,7 +283,7 @@ impl Cursor {
             }
         }
         let place = choice.sight.place.filter(|_| choice.sight.fresh)?;
-        let expected = choice.sight.ratio >= 1.0;
+        let expected = choice.sight.is_predicted();
         self.predicted += u64::from(expected);
         self.belief.add(choice.sight.ratio);
         self.rate.open(now, outcome);
@@ -324,7 +328,9 @@ impl Cursor {
                 self.lose("readers open files that are not in this node's stream: check world size, ranks and root", true);
             }
             Some(_) => self.lose("readers leave out places of the stream: check world size and ranks", true),
+            None if self.belief.is_lost() && self.is_over() => self.finish(),
             None if self.belief.is_lost() => self.lose(self.why_lost(), false),
+            None if self.is_over() && self.passes.front().is_some_and(|pass| pass.opened_count() == pass.len()) => self.finish(),
             None => {
                 self.oppose();
                 self.decide_rival();
@@ -334,9 +340,7 @@ impl Cursor {
     }
 
     fn why_lost(&self) -> &'static str {
-        let over = self.passes.front().is_some_and(|pass| u64::from(pass.opened_count()) * 10 >= u64::from(pass.len()) * 9);
         match self.config.trust {
-            Trust::Inferred if over && self.passes.len() < 2 => "the epoch is over, and the order of the next is not known",
             Trust::Inferred => "opens are not where the order has them",
             Trust::Declared | Trust::Guess => "opens are not where the order has them: check seed, epoch, root and world size",
         }
@@ -364,6 +368,9 @@ impl Cursor {
             return;
         }
         let closing = self.passes.pop_front();
+        if let (Some(ended), Some(next)) = (&closing, self.passes.front_mut()) {
+            next.follows(ended);
+        }
         if let Some(unfinished) = std::mem::replace(&mut self.closing, closing) {
             self.row(unfinished.count);
         }
@@ -465,9 +472,9 @@ impl Cursor {
         self.passes.iter().flat_map(places).take(limit).collect()
     }
 
-    /// Places between the slowest and the fastest reader.
+    /// Places between the slowest and the fastest reader, at most.
     pub(crate) fn spread(&self) -> u32 {
-        self.passes.front().map_or(0, Pass::spread)
+        self.passes.front().map_or(0, Pass::widest)
     }
 }
 

@@ -17,6 +17,8 @@ use crate::types::{Epoch, ErrorKind, FileIndex, Outcome};
 
 pub(crate) mod belief;
 mod bounds;
+#[cfg(test)]
+mod count_tests;
 mod cursor;
 mod key;
 mod lookahead;

@@ -48,6 +48,12 @@ impl EpochIndex {
         Self { epoch, order, starts, places, bytes }
     }
 
+    /// The same order as the epoch after it.
+    pub(crate) fn again(one: &Arc<Self>) -> Arc<Self> {
+        let Self { epoch, order, starts, places, bytes } = &**one;
+        Arc::new(Self { epoch: epoch + 1, order: Arc::clone(order), starts: starts.clone(), places: places.clone(), bytes: *bytes })
+    }
+
     pub(crate) fn places(&self, file: FileIndex) -> &[u32] {
         &self.places[self.starts[file.at()] as usize..self.starts[file.at() + 1] as usize]
     }
@@ -137,6 +143,15 @@ pub(crate) struct Sight {
     pub(crate) fresh: bool,
     /// Likelihood ratio against uniform.
     pub(crate) ratio: f64,
+    /// Among the places that a loader opens next: what the look-ahead is for.
+    pub(crate) near: bool,
+}
+
+impl Sight {
+    /// The open is where the order had it.
+    pub(crate) fn is_predicted(&self) -> bool {
+        self.fresh && (self.near || self.ratio >= 1.0)
+    }
 }
 
 /// Opens that `front` looks back over: eight of each of 32 workers.
@@ -145,6 +160,11 @@ const RECENT: u64 = 256;
 const SAME_JUMP: f64 = 0.1;
 /// Steps searched backwards for the end of a run of opened places.
 const RUN_SEARCH: u32 = 8;
+/// How far ahead of the slowest a loader's workers open before that was seen: half of the epoch, at most 16 workers with 2 batches of 128, at
+/// least 4 with 2 of 32.
+const REACH_SHARE: u32 = 2;
+const REACH_LEAST: u32 = 256;
+const REACH_MOST: u32 = 4096;
 /// Processes remembered; more than ranks × workers of any node, a bound for thread pools that never reuse an id.
 const PROCESSES_MAX: usize = 4096;
 
@@ -197,6 +217,9 @@ pub(crate) struct Pass {
     front: u32,
     /// An open was where it was expected.
     begun: bool,
+    /// Largest distance between the slowest and the fastest reader, in this pass and in the one before.
+    widest: u32,
+    widest_before: u32,
     /// Opens whose predecessor is to be looked at again, in their order: (number of the open, the place before it if unopened).
     early: VecDeque<(u64, Option<u32>)>,
     late: VecDeque<(u64, Option<u32>)>,
@@ -225,6 +248,8 @@ impl Pass {
             recent: (0..index.order.stride.max(1)).map(|_| Recent::default()).collect(),
             front: begin,
             begun: false,
+            widest: 0,
+            widest_before: 0,
             early: VecDeque::new(),
             late: VecDeque::new(),
             index,
@@ -268,6 +293,23 @@ impl Pass {
         self.high.saturating_sub(self.front())
     }
 
+    /// ... at most, here and in the pass before.
+    pub(crate) fn widest(&self) -> u32 {
+        self.widest.max(self.widest_before)
+    }
+
+    /// Whether a loader whose slowest worker is at the front may open this place now. It proves nothing (design §4), and where workers begin one
+    /// after the other, or go over each other's batches, the ratio alone would not have it.
+    fn is_near(&self, place: u32, last: Option<u32>) -> bool {
+        if !self.begun && self.start.is_none() || last.is_some_and(|last| place < last) || place < self.tail {
+            return false;
+        }
+        let usual = (self.len() / REACH_SHARE).clamp(REACH_LEAST, REACH_MOST);
+        // As far again as was seen: the slowest may be a whole round behind.
+        let reach = if self.widest_before > 0 { self.widest().saturating_mul(2).max(REACH_LEAST) } else { usual.max(self.widest) };
+        place < self.front.saturating_add(reach)
+    }
+
     /// Close to its end: another pass may begin any moment.
     pub(crate) fn is_ending(&self) -> bool {
         let len = self.len();
@@ -293,10 +335,10 @@ impl Pass {
     pub(crate) fn sight(&self, file: FileIndex, process: u32) -> Sight {
         let last = if process == 0 { None } else { self.last.get(&process).copied() };
         let Some((place, fresh)) = self.place_of(file, last) else {
-            return Sight { place: None, fresh: false, ratio: ELSEWHERE };
+            return Sight { place: None, fresh: false, ratio: ELSEWHERE, near: false };
         };
         if !fresh {
-            return Sight { place: Some(place), fresh, ratio: ELSEWHERE };
+            return Sight { place: Some(place), fresh, ratio: ELSEWHERE, near: false };
         }
         let from_front = (self.begun || self.start.is_some()).then(|| {
             // At the front a place is one step ahead; what is behind the front is measured from what is over.
@@ -319,7 +361,7 @@ impl Pass {
             None if self.runs == 0 => by_process,
             None => 0.5 * by_process,
         };
-        Sight { place: Some(place), fresh, ratio }
+        Sight { place: Some(place), fresh, ratio, near: self.is_near(place, last) }
     }
 
     fn step_or_jump(&self, from: u32, to: u32) -> f64 {
@@ -332,8 +374,14 @@ impl Pass {
     }
 
     /// Takes over what is known of the loader from the pass before.
-    pub(crate) const fn learn_from(&mut self, before: &Self) {
+    pub(crate) fn learn_from(&mut self, before: &Self) {
         self.jump = before.jump;
+        self.widest_before = before.widest();
+    }
+
+    /// ... of a pass that has ended.
+    pub(crate) const fn follows(&mut self, ended: &Self) {
+        self.widest_before = ended.widest;
     }
 
     /// Ratio of going from one place to another: along the rank's own stream in its steps, or across ranks in places.
@@ -390,6 +438,7 @@ impl Pass {
             self.begun = true;
             self.recent[(place % stride) as usize].push(place);
             self.front = self.find_front();
+            self.widest = self.widest.max(self.spread());
             let gap = before.filter(|_| !before_opened);
             match process {
                 // A worker's first open is the start of a batch: the place before it is another worker's, for as long as a batch takes.

@@ -181,6 +181,14 @@ impl Planner {
                 None => best,
             },
         };
+        // What comes after a finished pass is judged anew.
+        let owner = owner.filter(|(order, choice)| {
+            let ended = self.orders[*order].ends_with(choice);
+            if ended {
+                self.orders[*order].finish();
+            }
+            !ended
+        });
         let mut accessed = false;
         match owner {
             Some((order, choice)) if choice.is_in_stream() => accessed = self.access(now, order, file, process, outcome, &choice),

@@ -3,7 +3,7 @@
 //! Readers reach it over a bounded queue that they never wait on; the door over another. Orders are computed on a blocking thread. When
 //! this task is gone (it panicked, or the mount drains), the mount is a plain cached one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -41,6 +41,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long opens gather after some were handled. Each of them alone would wake this task, which costs twice what the planner does with it; and a
 /// look-ahead is tens of milliseconds deep.
 const GATHER: Duration = Duration::from_millis(1);
+/// Orders taken from readers' environments at most.
+const DECLARED_MAX: usize = 64;
 /// Orders computed and not yet taken.
 const COMPUTED_MAX: usize = 8;
 
@@ -65,6 +67,8 @@ pub struct Parts {
     pub keeper: Option<keeping::Keeper>,
     /// Where every open is recorded.
     pub recorder: Option<Recorder>,
+    /// Whether readers' environments are looked at for hints.
+    pub peek: bool,
     /// Orders found elsewhere ([`crate::infer::Inference::import`]).
     pub imports: mpsc::Receiver<OrderSpec>,
     /// Resolves when all that an earlier run left in the cache is known.
@@ -106,6 +110,10 @@ struct Task {
     texts: texts::Texts,
     computed: mpsc::Sender<Computed>,
     report: report::Reporter,
+    /// Of each order, as published.
+    states: Vec<OrderState>,
+    /// What readers declared in their environment, each once.
+    declared: HashSet<String>,
 }
 
 /// Runs until the senders are gone or `stop` says so.
@@ -161,6 +169,7 @@ pub async fn run(
         task.act();
         task.search();
         task.keep();
+        task.tell_changes();
     }
     task.searching.stop();
     task.publish();
@@ -188,7 +197,7 @@ impl Task {
                 Followed::declared(order.spec.clone(), Arc::clone(&order.sampler), Arc::clone(&order.samples)),
             );
         }
-        let start = |_| match Watcher::start("/proc", false, Arc::clone(&parts.stats)) {
+        let start = |_| match Watcher::start("/proc", parts.peek, Arc::clone(&parts.stats)) {
             Ok(watcher) => Some(watcher),
             Err(error) => {
                 tracing::warn!("no thread to see who reads: {error}");
@@ -213,6 +222,8 @@ impl Task {
             texts: texts::Texts::new(texts),
             computed,
             report: report::Reporter::default(),
+            states: Vec::new(),
+            declared: HashSet::new(),
         }
     }
 
@@ -355,7 +366,14 @@ impl Task {
         let now = self.now();
         match &mut self.watcher {
             Some(watcher) => {
-                watcher.settle();
+                if watcher.settle() {
+                    // A candidate like those found elsewhere: opens must confirm it.
+                    for spec in watcher.declared() {
+                        if self.declared.len() < DECLARED_MAX && self.declared.insert(spec.to_string()) {
+                            self.engine.import(spec.clone());
+                        }
+                    }
+                }
                 let readers = watcher.readers();
                 self.engine.settle(now, |process| match readers.job(readers.of_thread(process)?) {
                     Job::Alone(Rank::Alone(_)) => None,
@@ -413,6 +431,17 @@ impl Task {
         if let Some(keeper) = self.parts.keeper.as_ref().filter(|_| !memos.is_empty()) {
             // fails only when the thread panicked: then it is not kept
             let _ = keeper.save(memos).await;
+        }
+    }
+
+    /// A change of state is published at once: a tick may be many opens late.
+    fn tell_changes(&mut self) {
+        let planner = self.engine.planner();
+        let orders = planner.orders();
+        let changed = self.states.len() != orders || (0..orders).any(|order| self.states[order] != planner.order(order).state);
+        if changed {
+            self.states = (0..orders).map(|order| planner.order(order).state).collect();
+            self.publish();
         }
     }
 

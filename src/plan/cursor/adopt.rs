@@ -27,7 +27,8 @@ impl Cursor {
             self.row(count);
         }
         std::mem::swap(&mut fresh.done, &mut self.done);
-        (fresh.observed, fresh.predicted) = (self.observed, self.predicted);
+        // Opens that are played back were there before: they are not observed twice.
+        let counted = (self.observed, self.predicted);
         *self = fresh;
         let index = Arc::new(EpochIndex::new(epoch, files, sizes));
         self.known.insert(epoch, Arc::clone(&index));
@@ -41,15 +42,17 @@ impl Cursor {
                 }
                 self.judge();
                 if self.state == OrderState::Lost {
+                    (self.observed, self.predicted) = counted;
                     return;
                 }
             } else {
                 self.search(seen.file, seen.process, round);
             }
         }
+        (self.observed, self.predicted) = counted;
         if self.is_locked() {
             self.count_anew(opens, sizes);
-            self.note = format!("found in the opens: epoch {epoch}, place {}", self.passes.front().map_or(0, Pass::front));
+            self.note = format!("locked after {} opens: epoch {epoch}, place {}", opens.len(), self.passes.front().map_or(0, Pass::front));
         }
     }
 

@@ -59,6 +59,10 @@ impl Cursor {
         if self.rival.is_some() || !(current.is_ending() || self.belief.ln() < GATHERED) {
             return;
         }
+        // Of a pass that comes again and again there is nothing else to come.
+        if self.same_next && !self.repeats {
+            return;
+        }
         let epoch = current.index.epoch;
         let index = if self.repeats { self.known.get(&(epoch + 1)) } else { Some(&current.index) };
         if let Some(index) = index {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::OrderState;
 use super::super::belief::{Belief, ELSEWHERE, Verdict};
 use super::super::next_use::Round;
-use super::super::pass::Pass;
-use super::{Cursor, EPOCHS_MAX};
+use super::super::pass::{EpochIndex, Pass};
+use super::super::{OrderState, Trust};
+use super::{Choice, Cursor, EPOCHS_MAX};
 use crate::types::{Epoch, FileIndex};
 
 /// Other epochs tried after a loss before starting over from the first.
@@ -55,9 +55,35 @@ impl Cursor {
         }
     }
 
+    /// An inferred order of which no further epoch is known, in a pass of which hardly anything is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.config.trust == Trust::Inferred
+            && self.passes.len() < 2
+            && self.epoch_of(self.round() + 1).is_none()
+            && self.passes.front().is_some_and(|pass| u64::from(pass.opened_count()) * 16 >= u64::from(pass.len()) * 15)
+    }
+
+    /// Whether this open shows that the pass has ended: it was all, or nearly all, and its readers do something else now.
+    pub(crate) fn ends_with(&self, choice: &Choice) -> bool {
+        self.is_locked() && !choice.is_access() && self.is_over()
+    }
+
+    /// The pass was read to its end and nothing more is known: finished, not lost. It is followed again when it is read again.
+    pub(crate) fn finish(&mut self) {
+        let Some(pass) = self.passes.front() else { return };
+        let (index, read, all) = (Arc::clone(&pass.index), pass.opened_count(), pass.len());
+        self.lose("", false);
+        self.state = OrderState::Searching;
+        self.note = format!("finished: {read} of {all} files were read in this order, and what comes after is not known");
+        let again = EpochIndex::again(&index);
+        self.known.clear();
+        self.known.insert(again.epoch, Arc::clone(&again));
+        self.last_epoch = again.epoch;
+        self.candidates = vec![Pass::new(again, 0, Some(0))];
+    }
+
     /// Not locked: does any candidate explain the opens?
     pub(crate) fn search(&mut self, file: FileIndex, process: u32, round: Round) {
-        self.observed += 1;
         let strict = self.strict;
         let mut found = None;
         for (number, candidate) in self.candidates.iter_mut().enumerate() {
@@ -84,6 +110,10 @@ impl Cursor {
             let mut pass = self.candidates.swap_remove(number);
             pass.round = round;
             self.belief = pass.belief;
+            if self.config.trust == Trust::Inferred && self.config.epochs.is_some() && pass.index.epoch > self.config.first_epoch {
+                // It came again: it is what its readers do every epoch.
+                self.config.epochs = None;
+            }
             if self.state == OrderState::Lost {
                 self.note = format!("followed again from epoch {} place {} on; lost before: {}", pass.index.epoch, pass.front(), self.lost);
             }

@@ -1,0 +1,115 @@
+//! Walks, validation beside training, readers whose streams are not known: right or silent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::InferConfig;
+use super::verify::{Logged, Report, manifest_of, verify};
+use crate::order::mt19937::Mt19937;
+use crate::order::torch::randperm;
+
+const CLASSES: u32 = 7;
+const OF_CLASS: u32 = 108;
+const VAL: u32 = 200;
+
+fn train(sample: u32) -> String {
+    format!("train/n{:02}/{sample:05}.jpg", sample / OF_CLASS)
+}
+
+fn val(sample: u32) -> String {
+    format!("val/n{:02}/{sample:05}.jpg", sample / 20)
+}
+
+fn report(opens: impl IntoIterator<Item = (u32, String)>) -> Report {
+    let files = (0..CLASSES * OF_CLASS).map(train).chain((0..VAL).map(val));
+    let at = |number: usize| Duration::from_millis(5 * number as u64);
+    let all: Vec<Logged> = files.map(|path| Logged { at: Duration::ZERO, process: 0, path }).collect();
+    let opens: Vec<Logged> = opens.into_iter().enumerate().map(|(n, (process, path))| Logged { at: at(n), process, path }).collect();
+    let config = InferConfig { exhaustive: false, deep: false, ..InferConfig::default() };
+    verify(&Arc::new(manifest_of(&all)), &opens, config, &|| Duration::ZERO)
+}
+
+/// Nothing was lost, and each open of a followed order was where it was predicted.
+fn check_never_wrong(report: &Report) {
+    assert!(report.events.iter().all(|(_, text)| !text.contains("; lost;")), "{report:#?}");
+    assert!(report.orders.iter().all(|order| order.state != "lost"), "{report:#?}");
+    assert!(report.orders.iter().all(|order| order.later <= report.opens), "{report:#?}");
+}
+
+#[test]
+fn a_walk_is_followed_as_what_it_is_to_its_end() {
+    let walk = || (0..CLASSES * OF_CLASS).map(train).chain((0..VAL).map(val)).map(|path| (5, path));
+    let report = report(walk());
+    check_never_wrong(&report);
+    let roots: Vec<&str> = report.orders.iter().map(|order| order.root.as_str()).collect();
+    assert_eq!(roots, ["train", "val"], "{report:#?}");
+    assert!(report.orders.iter().all(|order| order.predicted == order.later), "{report:#?}");
+    assert!(report.orders[0].locked_after > u64::from(OF_CLASS), "{report:#?}");
+    assert!(report.orders[0].note.starts_with("finished"), "{report:#?}");
+}
+
+#[test]
+fn walks_that_take_directories_in_another_order_are_not_followed() {
+    for classes in [vec![3, 1, 6, 0, 5, 2, 4], vec![0], vec![0, 2, 4, 6]] {
+        let opens = classes.iter().flat_map(|class| (0..OF_CLASS).map(move |k| (5, train(class * OF_CLASS + k))));
+        let report = report(opens);
+        assert!(report.orders.is_empty(), "{classes:?}: {report:#?}");
+    }
+}
+
+#[test]
+fn a_walk_twice_is_known_the_second_time_and_training_after_it_is_judged_anew() {
+    let n = CLASSES * OF_CLASS;
+    let order = |epoch: u64| {
+        let mut default = Mt19937::new(42);
+        default.skip(3 + 4 * epoch);
+        randperm(n, &mut Mt19937::new(u64::from(default.random())))
+    };
+    let walk = |process| (0..n).map(move |k| (process, train(k)));
+    let opens = walk(5).chain(order(0).into_iter().map(|k| (9, train(k)))).chain(order(1).into_iter().map(|k| (9, train(k))));
+    let found = report(opens);
+    check_never_wrong(&found);
+    assert_eq!((found.orders.len(), found.orders[0].seed), (1, 42), "{found:#?}");
+    let twice = report(walk(5).chain(walk(6)).chain(walk(7)));
+    check_never_wrong(&twice);
+    assert_eq!(twice.orders.len(), 1, "{twice:#?}");
+    assert!(twice.orders[0].later >= u64::from(2 * n + n / 2), "{twice:#?}");
+}
+
+#[test]
+fn training_and_validation_in_turns_are_two_orders() {
+    let n = CLASSES * OF_CLASS;
+    let mut opens = Vec::new();
+    for epoch in 0..3u64 {
+        let mut default = Mt19937::new(42);
+        default.skip(3 + 6 * epoch);
+        let order = randperm(n, &mut Mt19937::new(u64::from(default.random())));
+        let process = 10 + 2 * u32::try_from(epoch).unwrap();
+        opens.extend(order.into_iter().map(|k| (process, train(k))));
+        opens.extend((0..VAL).map(|k| (process + 1, val(k))));
+    }
+    let report = report(opens);
+    check_never_wrong(&report);
+    let mut roots: Vec<&str> = report.orders.iter().map(|order| order.root.as_str()).collect();
+    roots.sort_unstable();
+    assert_eq!(roots, ["train", "val"], "{report:#?}");
+    let val = report.orders.iter().find(|order| order.root == "val").unwrap();
+    assert!(val.predicted + 8 >= u64::from(2 * VAL), "{report:#?}");
+}
+
+#[test]
+fn readers_without_ids_are_found_or_nothing_is_claimed() {
+    let n = CLASSES * OF_CLASS;
+    let mut default = Mt19937::new(42);
+    default.skip(3);
+    let order = randperm(n, &mut Mt19937::new(u64::from(default.random())));
+    // one reader in another pid namespace
+    let alone = report(order.iter().map(|&k| (0, train(k))));
+    check_never_wrong(&alone);
+    // a pool of 8 threads: which of them takes the next file is chance
+    let pool = report(order.iter().zip(0u32..).map(|(&k, at)| (20 + (at.wrapping_mul(0x9e37_79b1) >> 29), train(k))));
+    check_never_wrong(&pool);
+    for report in [&alone, &pool] {
+        assert!(report.orders.iter().all(|order| order.seed == 42 && order.predicted * 100 >= order.later * 99), "{report:#?}");
+    }
+}
