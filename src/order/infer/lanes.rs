@@ -156,9 +156,9 @@ fn mark(output: &Lanes, modulus: Modulus, residues: &[u32], marks: &mut Lanes) -
     let Modulus { inverse, zeros, limit, .. } = modulus;
     let mut found = [0u32; LANES];
     for &residue in residues {
-        for lane in 0..LANES {
-            let quotient = output.0[lane].wrapping_sub(residue).wrapping_mul(inverse).rotate_right(zeros);
-            found[lane] |= u32::from(quotient <= limit).wrapping_neg();
+        for (found, output) in found.iter_mut().zip(&output.0) {
+            let quotient = output.wrapping_sub(residue).wrapping_mul(inverse).rotate_right(zeros);
+            *found |= u32::from(quotient <= limit).wrapping_neg();
         }
     }
     marks.0 = found;
