@@ -4,7 +4,7 @@
 //! its raw outputs. Words are compared before tempering; the twist runs in vector code. Costs: `benches/README.md`; 6 to 7 G outputs
 //! a core-second with AVX-512: 150 common seeds × 2^24 outputs 0.4 core-s, seeds 0..65,535 × 65,536 outputs 0.7 core-s.
 //!
-//! One match among 10^9 positions is no proof (a quarter of such searches has a false one): all candidates are returned, and the next epoch
+//! One match among 10^9 positions is no proof (by chance 0.6 and 1.0 false ones come of the two searches above): all candidates are returned, and the next epoch
 //! decides between them.
 //!
 //! Not here: default generators with an arbitrary seed (2^32 × offset outputs).
