@@ -109,10 +109,10 @@ fn dictionaries(control: Control<'_>) {
         // Local ranks from rank 3 on (or all), two workers each, in turn.
         let first = if here == world { 0 } else { 3 };
         let mut opens = Vec::new();
-        for at in 0..160 / here / 2 {
+        for at in 0..(160 / here / 2).min(n as usize / world / 4) {
             for stream in 0..2 * here {
                 let (rank, worker) = (first + stream / 2, stream % 2);
-                opens.push((stream as u32, order[((at / 32 * 2 + worker) * 32 + at % 32) * world + rank]));
+                opens.push((stream as u32, order[((at / 8 * 2 + worker) * 8 + at % 8) * world + rank]));
             }
         }
         let sighting = [Sighting { n, opens, streams_known: true }];

@@ -34,12 +34,12 @@ const SEARCH_LEAST: u32 = 24;
 const SETTLED_TRIES: u32 = 8;
 /// Opens for the exhaustive search: so many that a hit is no chance even where streams are not known.
 const EXHAUSTIVE_AT: u32 = 256;
-/// Core-seconds of it by code path, half as much again as measured (`benches/README.md`: 31 with AVX-512, 64 with AVX2): other work goes on.
+/// Core-seconds of it by code path, half as much again as measured (`benches/README.md`: 31, 106, 254): other work goes on.
 const fn exhaustive_core_seconds(path: CodePath) -> f64 {
     match path {
         CodePath::Avx512 => 46.0,
-        CodePath::Avx2 => 96.0,
-        CodePath::Portable => 900.0,
+        CodePath::Avx2 => 160.0,
+        CodePath::Portable => 380.0,
     }
 }
 

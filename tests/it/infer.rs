@@ -328,26 +328,6 @@ fn orders_of_other_libraries_are_found_and_followed_through_epochs() {
 }
 
 #[test]
-#[ignore = "minutes in a debug build: cargo test --release --test it imagenets -- --ignored"]
-fn an_unseeded_epoch_of_imagenets_size_is_met_in_the_middle() {
-    let n = 1_281_167;
-    let order = randperm(n, &mut Mt19937::new(3_929_339_167));
-    let mut opens = loaders(&[order[..8_000].to_vec()], 4, 64, 1, &mut Die(23));
-    // workers begin one after the other
-    for process in (1..=4).rev() {
-        let first = opens.iter().position(|open| open.0 == process).expect("a worker");
-        let first = opens.remove(first);
-        opens.insert(0, first);
-    }
-    let report = report_with(BRIEF, n, &opens[..1_500]);
-    let text = format!("{report:#?}");
-    assert_eq!((report.state, report.orders.len()), ("locked", 1), "{text}");
-    let order = &report.orders[0];
-    assert_eq!((order.seed, order.kind.as_str()), (3_929_339_167, "torch-randperm"), "{text}");
-    assert!(order.locked_after <= 700 && report.predicted_fraction > 0.99, "{text}");
-}
-
-#[test]
 fn the_command_explains_a_log() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/opens/seed42-workers2.tsv.gz");
     let log = tempfile::NamedTempFile::new().expect("a temporary file");

@@ -1,10 +1,10 @@
 //! Which seed of torch's default generator gave an epoch its seed, and with which output.
 //!
 //! Source: field notes «orders» §5d. `DataLoader(shuffle=True)` draws each epoch's seed from the default generator, so a found seed is one of
-//! its raw outputs. Words are compared before tempering; the twist runs in vector code. Costs: `benches/README.md`; 4 G outputs a
-//! core-second is the aim, so 150 common seeds × 2^24 outputs take 0.7 core-s, seeds 0..65,535 × 65,536 outputs 1 core-s and their seeding.
+//! its raw outputs. Words are compared before tempering; the twist runs in vector code. Costs: `benches/README.md`; 6 to 7 G outputs
+//! a core-second with AVX-512: 150 common seeds × 2^24 outputs 0.4 core-s, seeds 0..65,535 × 65,536 outputs 0.7 core-s.
 //!
-//! One match among 10^9 positions is no proof (a quarter of such searches has a false one): all candidates are returned, and the next epoch
+//! One match among 10^9 positions is no proof (by chance 0.6 and 1.0 false ones come of the two searches above): all candidates are returned, and the next epoch
 //! decides between them.
 //!
 //! Not here: default generators with an arbitrary seed (2^32 × offset outputs).

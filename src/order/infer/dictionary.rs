@@ -1,7 +1,7 @@
 //! Likely generators: small seeds for torch, the outputs of likely default generators, and any other generator by a whole order each.
 //!
-//! Source: field notes «orders» §0, §5, §6 (ladder, rung 4). Costs: seeds 0..2^22 for torch at 64 first places under 1 core-second; 150
-//! common default seeds × 65,536 outputs about 0.3 core-seconds; another generator's candidate one whole shuffle (5 n ns) each.
+//! Source: field notes «orders» §0, §5, §6 (ladder, rung 4). Costs: seeds 0..2^22 for torch at 64 first places 1 to 6 core-seconds (the
+//! smaller n and the more streams, the more); 150 common default seeds × 65,536 outputs 0.1; another generator's candidate one whole shuffle (5 n ns) each.
 //!
 //! Not here: all 2^32 seeds (`exhaustive`), and what the other generators' shuffles are: a closure brings them.
 
@@ -82,7 +82,8 @@ pub fn common_seeds() -> Vec<u32> {
 
 /// All targets worth trying at an epoch's start for each sighting: torch's sampler alone and DataLoader's own generator (offset 2), read whole
 /// or by some ranks of a distributed run; streams not known: the unordered form. `first_places`: first ranks of this node to try, up to
-/// [`FIRST_PLACES`]; 0 leaves distributed runs out.
+/// [`FIRST_PLACES`]; 0 leaves distributed runs out. The right seed
+/// may hit under neighbouring first places too (one open counted as a stray): the fit with the largest ratio is the one.
 #[must_use]
 pub fn targets(sightings: &[Sighting], first_places: u32) -> Vec<Target> {
     let mut targets = Vec::new();
