@@ -99,7 +99,8 @@ pub fn verify(manifest: &Arc<Manifest>, opens: &[Logged], config: InferConfig, c
     let orders: Vec<OrderReport> = play.orders();
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     let predicted_fraction = if later == 0 { 0.0 } else { predicted as f64 / later as f64 };
-    let state = if orders.iter().any(|order| order.state == "locked") {
+    // an order that was read to its end is looked for again, and was right
+    let state = if orders.iter().any(|order| order.state == "locked" || order.state == "searching" && order.later > 0) {
         "locked"
     } else if orders.is_empty() {
         "searching"
