@@ -9,6 +9,7 @@
 //!
 //! Not here: who the readers are (`observe`), the exhaustive searches (`order/infer`), belief while an order is followed (`plan`).
 
+mod again;
 mod engine;
 mod inference;
 mod job;

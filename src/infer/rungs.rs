@@ -3,9 +3,8 @@
 //! Source: field notes «orders» §5, §6. The searches through many seeds are `order/infer`'s.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::job::{Clue, Found, Search};
+use super::job::{Clue, Search};
 use super::proof;
 use super::sequential::is_certain;
 use super::torch::{self, Fronts, OUTPUTS, USUAL_SEEDS};
@@ -21,8 +20,7 @@ use crate::order::infer::target::{FIRST_PLACES, Layout, Target};
 use crate::order::mt19937::Mt19937;
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::order::torch::{Count, RandomSource};
-use crate::plan::EpochFiles;
-use crate::types::{Epoch, FileIndex, SampleIndex, SampleRule};
+use crate::types::{Epoch, SampleIndex};
 
 /// Outputs of a known default generator that are looked through for the next epoch's seed: a transform that draws 8 numbers for each of
 /// 128,000 samples in the main process (or one, for a million) stays within. By opens seen: the usual strides (two or four outputs a loader)
@@ -191,21 +189,6 @@ impl Search<'_> {
             OrderKind::PythonShuffle { .. } => all.map(|again| OrderKind::PythonShuffle { again }).collect(),
             OrderKind::PythonSample { k, .. } => all.map(|again| OrderKind::PythonSample { k, again }).collect(),
             _ => Vec::new(),
-        }
-    }
-
-    /// The order in which files were read before.
-    fn recorded(&mut self, map: &Map) {
-        let Some(recorded) = self.job.recorded.as_ref().filter(|recorded| recorded.len() >= 256) else { return };
-        let mut spec = Self::spec(map, OrderKind::List, 0);
-        spec.files = SampleRule::list("recorded");
-        let files = Arc::new(EpochFiles { files: recorded.to_vec(), stride: 1 });
-        let evidence = proof::evidence(&files, self.job.opens(), &self.job.sizes);
-        let samples: Arc<[FileIndex]> = recorded.iter().copied().collect();
-        let Ok(sampler) = spec.sampler(u32::try_from(samples.len()).unwrap_or(0)) else { return };
-        if evidence.proves(self.tried) {
-            let (ln, why) = (evidence.ln - self.tried.ln(), "files come as they were read before".to_owned());
-            self.best = Some((evidence.ln, Found { spec, epoch: self.job.pass, sampler, samples, files, epochs: None, ln, why }));
         }
     }
 
