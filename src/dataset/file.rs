@@ -161,9 +161,9 @@ fn hidden_keys(reasons: BTreeMap<String, (u64, String)>) -> Result<HiddenKeys, M
 }
 
 /// Hashes what goes through.
-struct Hashing<W> {
-    inner: W,
-    hash: Xxh3,
+pub(crate) struct Hashing<W> {
+    pub(crate) inner: W,
+    pub(crate) hash: Xxh3,
 }
 
 impl<W: Write> Write for Hashing<W> {

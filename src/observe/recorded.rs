@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::dataset::file::Hashing;
 use crate::order::spec::OrderSpec;
 use crate::types::{Epoch, SampleIndex, SampleRule};
 
@@ -190,24 +191,6 @@ fn head(input: &mut impl io::BufRead) -> Result<(Head, Vec<u8>), RecordedError> 
 fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")
-}
-
-/// Hashes what goes through.
-struct Hashing<W> {
-    inner: W,
-    hash: Xxh3,
-}
-
-impl<W: Write> Write for Hashing<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.hash.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
 }
 
 /// A folder of recorded orders. All its functions block.

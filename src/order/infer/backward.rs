@@ -142,12 +142,7 @@ pub fn backward(
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 1..control.threads {
-            scope.spawn(work);
-        }
-        work();
-    });
+    control.on_all_threads(work);
     let mut found = found.into_inner().expect("no thread panics with the lock");
     found.sort_unstable();
     found

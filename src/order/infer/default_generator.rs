@@ -55,12 +55,7 @@ pub fn locate(epoch_seed: u32, seeds: &[u32], outputs: u64, control: Control<'_>
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 1..control.threads {
-            scope.spawn(work);
-        }
-        work();
-    });
+    control.on_all_threads(work);
     let mut found = found.into_inner().expect("no thread panics with the lock");
     found.sort_unstable();
     found

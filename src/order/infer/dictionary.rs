@@ -166,12 +166,7 @@ pub fn whole_orders(
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 1..control.threads {
-            scope.spawn(work);
-        }
-        work();
-    });
+    control.on_all_threads(work);
     let mut found = found.into_inner().expect("no thread panics with the lock");
     found.sort_by(|a: &WholeFit, b| b.fit.log_ratio.total_cmp(&a.fit.log_ratio).then(a.candidate.cmp(&b.candidate)));
     found

@@ -132,12 +132,7 @@ pub fn exhaustive_by(path: CodePath, targets: &[Target], seeds: &Seeds<'_>, cont
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 1..control.threads {
-            scope.spawn(work);
-        }
-        work();
-    });
+    control.on_all_threads(work);
     let mut found = found.into_inner().expect("no thread panics with the lock");
     found.hits.sort_by_key(|hit| (hit.target, hit.seed));
     found

@@ -174,12 +174,7 @@ fn one_triple(path: CodePath, target: &Target, triple: Triple, control: Control<
         let rest = queue.len;
         test(&mut queue, rest);
     };
-    std::thread::scope(|scope| {
-        for _ in 1..control.threads {
-            scope.spawn(work);
-        }
-        work();
-    });
+    control.on_all_threads(work);
     let mut hits = hits.into_inner().expect("no thread panics with the lock");
     hits.sort_by_key(|hit: &Hit| hit.seed);
     hits.dedup();

@@ -53,4 +53,14 @@ impl Control<'_> {
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+
+    /// Runs `work` on each of the threads, this one among them, until all are done. They share out the work themselves.
+    fn on_all_threads(&self, work: impl Fn() + Copy + Send) {
+        std::thread::scope(|scope| {
+            for _ in 1..self.threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
 }
