@@ -1,9 +1,9 @@
 //! Orders that nobody declared: found in what readers open, proved, and given to the planner. Pure: no I/O, no clock, no threads.
 //!
-//! [`Engine`] is the planner and [`Inference`] as one state machine. `segment` remembers the front and the last opens of each pass,
-//! `inference` decides which rung of the ladder is due, `job` is a search (run elsewhere) and `rungs` what it tries, `proof` says whether an order explains the opens,
-//! `kept` what is remembered across runs,
-//! `roots` which part of the dataset a file belongs to, `torch` holds the dictionary of torch's seeds; `verify` does it offline.
+//! [`Engine`] is the planner and [`Inference`] as one state machine. `inference` tells readers apart, `segment` remembers the front and the last
+//! opens of each pass, `group` decides which rung of the ladder is due, `job` is a search (run elsewhere), `rungs` what it tries, `proof` says
+//! whether an order explains the opens, `kept` what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch` holds
+//! the dictionary of torch's seeds; `verify` does it all offline.
 //!
 //! Right or silent: nothing is followed that is not proved by a likelihood ratio of 10^6 times the orders tried, in order along each stream.
 //!
@@ -11,6 +11,7 @@
 
 mod again;
 mod engine;
+mod group;
 mod inference;
 mod job;
 mod kept;
