@@ -143,13 +143,13 @@ fn meeting(control: Control<'_>) {
         let order = permutation(n, 3_735_928_559);
         let opens = sighting(&order, batch, workers, 700 * workers);
         for path in CodePath::available().into_iter().take(2) {
-            let (found, cpu, _) = timed(|| meet_by(path, &opens, 0, Assume::InOrder, control));
+            let (found, cpu, _) = timed(|| meet_by(path, &opens, 0, Assume::IN_ORDER, control));
             assert_eq!(found.hits.iter().map(|hit| hit.seed).collect::<Vec<_>>(), [3_735_928_559]);
             row(&format!("meet in the middle, {path:?}, n = {n}, B = {batch} of 28, {workers} workers"), cpu, "");
         }
     }
     let wrong = mirrored(&sighting(&permutation(1_281_167, 1), 256, 8, 5600), 1);
-    let (found, cpu, _) = timed(|| meet_by(CodePath::best(), &wrong, 0, Assume::InOrder, control));
+    let (found, cpu, _) = timed(|| meet_by(CodePath::best(), &wrong, 0, Assume::IN_ORDER, control));
     assert!(found.hits.is_empty());
     row("meet in the middle, n = 1281167, wrong map: all 28 B and 2 first places", cpu, "nothing, rightly");
 }

@@ -180,10 +180,7 @@ impl Maps {
     /// The maps for these first opens, in the order they came, and the texts that were read just before them, in the same order.
     #[must_use]
     pub fn new(manifest: &Arc<Manifest>, opens: &[FileIndex], texts: &[NamesText]) -> Self {
-        let is_text = |file: &FileIndex| texts.iter().any(|text| text.file == *file);
-        let mut opened: Vec<FileIndex> = Vec::new();
-        let mut known = std::collections::HashSet::new();
-        opened.extend(opens.iter().take(OPENS_MAX).filter(|file| !is_text(file) && known.insert(**file)));
+        let opened = opened(opens, texts);
         let pending = roots::rules(manifest, &opened, texts).into_iter().take(TRIES_MAX).collect();
         let manifest = Arc::clone(manifest);
         Self { manifest, opened, texts: texts.to_vec(), pending, seen: Vec::new(), bytes: 0, bytes_max: MAPS_BYTES_MAX }
@@ -194,6 +191,12 @@ impl Maps {
     pub const fn within(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
         self
+    }
+
+    /// Whether these opens give the same rules, in the same sequence, with the same texts.
+    #[must_use]
+    pub fn suits(&self, opens: &[FileIndex]) -> bool {
+        roots::signature(&self.manifest, &opened(opens, &self.texts)) == roots::signature(&self.manifest, &self.opened)
     }
 
     /// What is left to try, without computing it.
@@ -257,6 +260,13 @@ impl Iterator for Maps {
         }
         None
     }
+}
+
+/// Each file once, without the texts.
+fn opened(opens: &[FileIndex], texts: &[NamesText]) -> Vec<FileIndex> {
+    let mut known = std::collections::HashSet::new();
+    let is_text = |file: &FileIndex| texts.iter().any(|text| text.file == *file);
+    opens.iter().take(OPENS_MAX).copied().filter(|file| !is_text(file) && known.insert(*file)).collect()
 }
 
 /// Whether a path is below a directory.

@@ -3,13 +3,16 @@
 //! Not here: which opens are theirs (`inference`), and what a rung does (`rungs`).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use super::cost::Account;
 use super::inference::InferConfig;
 use super::job::{Clue, Rung};
 use super::kept::Kept;
+use super::maps::MapSet;
+use super::rungs::all_seeds;
 use super::segment::Segment;
-use crate::dataset::maps::CandidateMap;
-use crate::order::infer::lanes::CodePath;
 use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
 use crate::plan::{OrderIndex, Seen};
 use crate::types::{Epoch, FileIndex};
@@ -24,24 +27,24 @@ const SEARCH_LEAST: u32 = 24;
 const SETTLED_TRIES: u32 = 8;
 /// Opens for the exhaustive search: so many that a hit is no chance even where streams are not known.
 const EXHAUSTIVE_AT: u32 = 256;
-/// Core-seconds of it by code path, half as much again as measured (`benches/README.md`: 31, 106, 254): other work goes on.
-const fn exhaustive_core_seconds(path: CodePath) -> f64 {
-    match path {
-        CodePath::Avx512 => 46.0,
-        CodePath::Avx2 => 160.0,
-        CodePath::Portable => 380.0,
-    }
-}
+/// Opens of a search that its repetition would only repeat, unless a process has come since: so many, and so many of each process.
+const CONCLUSIVE: u32 = 64;
+const OF_EACH: u32 = 8;
+/// Passes of a group in which the first steps of the dictionary are free. Whoever reads at random begins a pass with every repeated file.
+const FREE_PASSES: Epoch = 2;
+/// Passes in which a search through all seeds ended in vain: then the group's orders are none of its kind.
+const VAIN_MAX: u8 = 2;
 
 /// When a rung is tried in one segment: first at so many opens, then each time at so many times as many, at most so often.
 pub(super) const fn schedule(rung: Rung) -> (u32, u32, u32) {
     match rung {
-        Rung::Known => (FIRST_TRY, 2, 16),
+        // up to as many opens as are remembered
+        Rung::Known => (FIRST_TRY, 2, 9),
         // with four and sixteen times the opens, workers that began late have come, too
         Rung::Likely => (SEARCH_AT, 4, 3),
         Rung::Others => (SEARCH_AT, 16, 2),
         Rung::Meet => (MEET_OPENS as u32, 2, 2),
-        Rung::Exhaustive | Rung::Backward => (EXHAUSTIVE_AT, 1, 1),
+        Rung::Exhaustive | Rung::Backward | Rung::Origin => (EXHAUSTIVE_AT, 1, 1),
     }
 }
 
@@ -64,10 +67,21 @@ pub(super) struct Group {
     pub(super) settled: (u32, u32),
     /// An order of a pass that is over was searched for from its end.
     pub(super) whole_before: bool,
-    /// Maps of the last search; none while an order is followed: they are large.
-    pub(super) maps: Option<Arc<Vec<CandidateMap>>>,
-    /// A search runs.
-    pub(super) busy: bool,
+    /// Maps of the last search; none while an order is followed, where they are large.
+    pub(super) maps: Option<MapSet>,
+    /// When it began to read, and what its searches have cost since.
+    pub(super) began: Duration,
+    pub(super) account: Account,
+    /// By rung: the step that was not paid for in this segment, and its price.
+    pub(super) owed: [Option<(u32, f64)>; Rung::ALL.len()],
+    /// Opens of this segment at the last try of the dictionary from its first step.
+    pub(super) looked_at: u32,
+    /// By rung: passes in which it ended in vain.
+    pub(super) vain: [u8; Rung::ALL.len()],
+    /// Where the seed that is followed comes from is to be looked for.
+    pub(super) origin: bool,
+    /// A search runs: sets this to end it.
+    pub(super) busy: Option<Arc<AtomicBool>>,
     /// Its pass is kept for later runs.
     pub(super) is_kept: bool,
     /// What was searched last and came of it, for people.
@@ -86,9 +100,18 @@ impl Group {
         self.passes += 1;
         self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
         self.recorded = Some(Arc::new(before.order));
-        self.tries = Self::no_tries();
-        self.settled = (0, 0);
+        self.try_anew();
         self.is_kept = false;
+        if let Some(stop) = &self.busy {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// All rungs, from the first step on.
+    pub(super) fn try_anew(&mut self) {
+        self.tries = Self::no_tries();
+        self.owed = [None; Rung::ALL.len()];
+        (self.settled, self.looked_at) = ((0, 0), 0);
     }
 
     /// The pass, if it is worth keeping and not kept yet.
@@ -107,38 +130,106 @@ impl Group {
 
     pub(super) fn due(&self, config: &InferConfig) -> Option<Rung> {
         let segment = &self.segment;
-        if self.busy || segment.count < FIRST_TRY || !segment.is_unexplained() || segment.may_begin() {
+        if self.busy.is_some() {
             return None;
         }
-        // All workers seem to have begun, and none of them had at the last such try.
-        let settled = segment.count >= SEARCH_LEAST
-            && segment.count - segment.newest_at >= AFTER_NEWEST
-            && self.settled.0 < SETTLED_TRIES
-            && (self.settled.0 == 0 || segment.newest_at > self.settled.1);
-        let is_due = |rung: Rung| {
-            let (at, tried) = self.tries[rung as usize];
-            if rung == Rung::Likely && settled {
-                return true;
-            }
-            let time = segment.count >= at;
-            let sense = match rung {
-                Rung::Known | Rung::Likely => true,
-                // where all seeds cost less than these, they come first
-                Rung::Others => self.files < MEET_FROM || self.tries[Rung::Meet as usize].1 > 0,
-                Rung::Meet => self.files >= MEET_FROM,
-                Rung::Exhaustive => config.exhaustive && self.is_worth(config),
-                Rung::Backward => config.exhaustive && self.whole_before,
-            };
-            time && sense && tried < schedule(rung).2
-        };
-        Rung::ALL.into_iter().find(|&rung| is_due(rung))
+        // What was begun goes on with the cheapest step of all.
+        let price = |rung: Rung| self.owed[rung as usize].map_or(0.0, |(_, price)| price);
+        let due = Rung::ALL.into_iter().filter(|&rung| self.begins(rung, config) || self.goes_on(rung, config));
+        let due = due.min_by(|&a, &b| price(a).total_cmp(&price(b)));
+        let origin = self.origin.then_some(Rung::Origin);
+        // Looked at last: at most opens nothing is due.
+        due.filter(|_| segment.count >= FIRST_TRY && segment.is_unexplained() && !segment.may_begin()).or(origin)
     }
 
-    /// Whether the pass goes on for longer than the exhaustive search takes.
-    fn is_worth(&self, config: &InferConfig) -> bool {
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let search = exhaustive_core_seconds(CodePath::best()) / config.threads as f64;
-        let left = f64::from(self.files.saturating_sub(self.segment.distinct)) / self.segment.rate();
-        config.patient || left > search
+    /// Whether the rung begins with its first step.
+    fn begins(&self, rung: Rung, config: &InferConfig) -> bool {
+        let segment = &self.segment;
+        let (at, tried) = self.tries[rung as usize];
+        let time = segment.count >= at && tried < schedule(rung).2 && self.vain[rung as usize] < VAIN_MAX;
+        // What was refuted is refuted, as long as nobody came.
+        let fresh =
+            self.looked_at < CONCLUSIVE.max(OF_EACH * segment.readers()) || segment.newest_at > self.looked_at || !segment.has_streams();
+        match rung {
+            Rung::Known => time,
+            Rung::Likely => fresh && time || self.is_settled(),
+            Rung::Others => time && self.is_met() && (tried == 0 || fresh),
+            Rung::Meet => time && self.files >= MEET_FROM,
+            Rung::Exhaustive => {
+                let met = self.is_met() && self.owed[Rung::Meet as usize].is_none();
+                time && config.exhaustive && met && all_seeds() <= self.allowance(rung, config)
+            }
+            Rung::Backward => time && config.exhaustive && self.whole_before,
+            Rung::Origin => false,
+        }
+    }
+
+    /// Whether the step that was not paid for can be paid for now.
+    fn goes_on(&self, rung: Rung, config: &InferConfig) -> bool {
+        self.owed[rung as usize].is_some_and(|(_, price)| price <= self.allowance(rung, config))
+            && (self.is_met() || rung == Rung::Meet)
+            && (config.exhaustive || !matches!(rung, Rung::Exhaustive | Rung::Backward))
+    }
+
+    /// All workers seem to have begun, and none of them had at the last such try.
+    fn is_settled(&self) -> bool {
+        let segment = &self.segment;
+        segment.count >= SEARCH_LEAST
+            && segment.count - segment.newest_at >= AFTER_NEWEST
+            && self.settled.0 < SETTLED_TRIES
+            && (self.settled.0 == 0 || segment.newest_at > self.settled.1)
+    }
+
+    /// Where all seeds cost less than what others ask, they come first.
+    const fn is_met(&self) -> bool {
+        self.files < MEET_FROM || self.tries[Rung::Meet as usize].1 > 0
+    }
+
+    /// Core-seconds that a rung may take now.
+    pub(super) fn allowance(&self, rung: Rung, config: &InferConfig) -> f64 {
+        if config.patient || !config.deep {
+            return f64::INFINITY;
+        }
+        // What is not free waits for what costs less there.
+        if rung == Rung::Likely && !self.is_met() {
+            return 0.0;
+        }
+        let rest = f64::from(self.files.saturating_sub(self.segment.distinct)) / self.segment.rate();
+        if rung.is_long() {
+            #[expect(clippy::cast_precision_loss, reason = "a few threads")]
+            return rest * config.threads as f64;
+        }
+        self.account.left(self.segment.elapsed(self.began), rest)
+    }
+
+    /// Whether the first steps of the dictionary are free: not for ever, where nothing was ever found.
+    pub(super) fn is_free(&self, config: &InferConfig) -> bool {
+        self.passes < FREE_PASSES || !self.clues.is_empty() || config.patient
+    }
+
+    /// A try of a rung is counted; the step it begins with.
+    pub(super) fn begin_try(&mut self, rung: Rung, config: &InferConfig) -> u32 {
+        if rung == Rung::Origin {
+            self.origin = false;
+            return 0;
+        }
+        if !self.begins(rung, config) {
+            // goes on
+            return self.owed[rung as usize].take().map_or(0, |(step, _)| step);
+        }
+        let count = self.segment.count;
+        self.owed[rung as usize] = None;
+        let (first, times, _) = schedule(rung);
+        if rung == Rung::Likely {
+            self.looked_at = count;
+            self.settled = (self.settled.0 + 1, count);
+            if count < first {
+                // An early try: all workers seemed to be there. It does not count for the others' time.
+                return 0;
+            }
+        }
+        let tries = &mut self.tries[rung as usize];
+        *tries = (count.saturating_mul(times).max(first), tries.1 + 1);
+        0
     }
 }

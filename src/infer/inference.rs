@@ -5,12 +5,16 @@
 //! predicts what is opened.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use super::group::{FIRST_TRY, Group, schedule};
+use super::cost::Account;
+use super::group::{FIRST_TRY, Group};
 use super::job::{Clue, Found, Job, JobResult, Rung};
 use super::kept::{Kept, Memo, Shelf, concerns};
+use super::maps::MAPS_MAX;
 use super::roots::Roots;
 use super::segment::Segment;
+use super::walks::{Reads, reads};
 use crate::dataset::Manifest;
 use crate::dataset::maps::NamesText;
 use crate::order::spec::{OrderKind, OrderSpec};
@@ -23,6 +27,9 @@ const GROUPS_MAX: usize = 16;
 const CLUES_MAX: usize = 8;
 /// Epochs whose seeds are kept where the stream they come from is not known.
 const EPOCHS_KEPT: Epoch = 16;
+/// Opens up to which a pass that does not look like a walk is compared with the maps that are there.
+const WALKS_UNTIL: u32 = 128;
+
 /// What searches may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InferConfig {
@@ -117,7 +124,13 @@ impl Inference {
                     settled: (0, 0),
                     whole_before: false,
                     maps: None,
-                    busy: false,
+                    began: seen.now,
+                    account: Account::default(),
+                    owed: [None; Rung::ALL.len()],
+                    looked_at: 0,
+                    vain: [0; Rung::ALL.len()],
+                    origin: false,
+                    busy: None,
                     is_kept: false,
                     note: String::new(),
                 });
@@ -172,7 +185,7 @@ impl Inference {
         Arc::make_mut(&mut self.texts).push(text);
         for group in self.groups.iter_mut().filter(|group| group.segment.is_unexplained()) {
             group.maps = None;
-            group.tries = Group::no_tries();
+            group.try_anew();
         }
     }
 
@@ -199,20 +212,40 @@ impl Inference {
     /// The next search that is due. One at a time runs for a group.
     pub fn next_job(&mut self) -> Option<Job> {
         let config = self.config;
-        let (number, rung) = self.groups.iter().enumerate().find_map(|(number, group)| Some((number, group.due(&config)?)))?;
-        let group = &mut self.groups[number];
-        group.busy = true;
-        let tries = &mut group.tries[rung as usize];
-        let (first, times, _) = schedule(rung);
-        if rung == Rung::Likely && group.segment.count < first {
-            // An early try: all workers seemed to be there. It does not count for the others' time.
-            group.settled = (group.settled.0 + 1, group.segment.count);
-        } else {
-            *tries = (group.segment.count.saturating_mul(times).max(first), tries.1 + 1);
-            if rung == Rung::Likely {
-                group.settled = (group.settled.0 + 1, group.segment.count);
+        for number in 0..self.groups.len() {
+            while let Some(rung) = self.groups[number].due(&config) {
+                let step = self.groups[number].begin_try(rung, &config);
+                if let Some(job) = self.job(number, rung, step) {
+                    return Some(job);
+                }
             }
         }
+        None
+    }
+
+    /// The search, if it makes sense for what was opened.
+    fn job(&mut self, number: usize, rung: Rung, step: u32) -> Option<Job> {
+        let group = &self.groups[number];
+        let remembered: Vec<Clue> = self.imported.iter().filter(|clue| concerns(&clue.spec.root, &group.root)).cloned().collect();
+        let kept = self.shelf.of(&group.root);
+        let (reads, goes_over) = reads(&self.manifest, group.files, group.segment.front());
+        let computed = group.maps.as_ref().map_or(0, |maps| maps.computed().len());
+        let mut maps_max = MAPS_MAX;
+        let mut allowance = group.allowance(rung, &self.config);
+        match (rung, reads) {
+            (Rung::Origin, _) => {}
+            // Orders are known, or a walk has gone over into another directory: all maps. Otherwise not one more is made for it.
+            (Rung::Known, _) if !group.clues.is_empty() || !remembered.is_empty() || reads == Reads::Walk && goes_over => {}
+            (Rung::Known, _) if group.recorded.is_some() || !kept.is_empty() => maps_max = computed.max(1),
+            (Rung::Known, _) if computed > 0 && group.segment.count <= WALKS_UNTIL => maps_max = computed,
+            // only what is free
+            (Rung::Likely, Reads::Corner) if !self.config.patient => allowance = 0.0,
+            (Rung::Known, _) | (_, Reads::Walk) | (Rung::Others, Reads::Corner) => return None,
+            _ => {}
+        }
+        let group = &mut self.groups[number];
+        let stop = Arc::new(AtomicBool::new(false));
+        group.busy = Some(Arc::clone(&stop));
         Some(Job {
             group: number,
             segment: group.segment.number,
@@ -222,11 +255,16 @@ impl Inference {
             sizes: Arc::clone(&self.sizes),
             front: group.segment.front().to_vec(),
             clues: group.clues.clone(),
-            remembered: self.imported.iter().filter(|clue| concerns(&clue.spec.root, &group.root)).cloned().collect(),
-            kept: self.shelf.of(&group.root),
+            remembered,
+            kept,
             texts: Arc::clone(&self.texts),
-            maps: group.maps.clone(),
-            deep: config.deep,
+            maps: group.maps.take(),
+            maps_max,
+            deep: self.config.deep,
+            step,
+            is_free: group.is_free(&self.config),
+            allowance,
+            stop,
             pass: group.passes,
             recorded: group.recorded.clone(),
         })
@@ -235,16 +273,30 @@ impl Inference {
     /// What a search found.
     pub fn finished(&mut self, result: JobResult) -> Option<Proposal> {
         let group = self.groups.get_mut(result.group)?;
-        group.busy = false;
-        group.maps = result.maps.filter(|_| result.found.is_none());
+        let was_stopped = group.busy.take().is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed));
+        group.maps = result.maps.filter(|maps| result.found.is_none() || maps.is_small());
+        if result.rung == Rung::Origin {
+            group.clues.splice(1..1, result.rivals);
+            group.clues.truncate(CLUES_MAX);
+            group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
+            return None;
+        }
+        if !result.rung.is_long() {
+            group.account.spend(result.cost);
+        }
         let Some(found) = result.found else {
+            if result.segment == group.segment.number && !was_stopped {
+                group.owed[result.rung as usize] = result.owed.map(|price| (result.step, price));
+                group.vain[result.rung as usize] += u8::from(result.owed.is_none() && result.rung.is_long());
+            }
             group.note = format!("{} of {} explain nothing: {:.0} orders tried", result.rung.name(), group.root, result.tried);
             return None;
         };
         group.clues.retain(|clue| clue.spec != found.spec);
         group.clues.insert(0, Clue { spec: found.spec.clone(), epoch: found.epoch, epochs: found.epochs });
-        group.clues.splice(1..1, result.rivals);
         group.clues.truncate(CLUES_MAX);
+        group.vain = [0; Rung::ALL.len()];
+        group.origin = self.config.deep && result.rung.is_long() && is_one_seed(&found);
         if result.segment != group.segment.number {
             // Another pass has begun meanwhile: what is known now is tried on it at once.
             group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
@@ -268,6 +320,11 @@ impl Inference {
             }
         }
     }
+}
+
+/// Whether all that is known is the seed of one epoch, one of all that there are.
+const fn is_one_seed(found: &Found) -> bool {
+    matches!(found.spec.kind, OrderKind::TorchRandperm | OrderKind::TorchDistributed) && found.epochs.is_some()
 }
 
 /// Whether later runs gain by it: not what is found without knowing, nor the single epochs of a stream that nobody knows.

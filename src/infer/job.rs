@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::kept::Kept;
+use super::maps::MapSet;
 use super::proof::{self, Evidence};
 use crate::dataset::Manifest;
-use crate::dataset::maps::{CandidateMap as Map, Maps, NamesText};
+use crate::dataset::maps::{CandidateMap as Map, NamesText};
 use crate::order::SharedSampler;
 use crate::order::infer::fit::fit_whole;
 use crate::order::infer::{Control, Sighting};
@@ -15,13 +17,10 @@ use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{EpochFiles, Seen};
 use crate::types::{Epoch, FileIndex, SampleIndex};
 
-/// Maps that a costly search tries: each costs as much as the first.
-const MAPS_MAX: usize = 4;
-/// Maps that a cheap one tries, from [`MAPS_KEPT_FROM`] opens on: to number a large dataset takes tenths of a second each.
-const MAPS_OF_CHEAP: usize = 12;
-/// Opens from which on they are kept for the next search: before, all may be of one directory by chance.
-const MAPS_KEPT_FROM: usize = 64;
-/// Files from which on another map costs a second (its names are sorted): not for a search whose maps are not kept.
+/// Opens below which all of them may be of one directory by chance: of a large dataset, whose other numberings cost a second, only the likeliest is
+/// tried then.
+const MAPS_FROM: usize = 64;
+/// Files from which on a dataset is large in this sense.
 const LARGE: usize = 1 << 18;
 /// Opens that a search looks at: enough for every proof, and the same few however late it runs.
 const LOOKED_AT: usize = 512;
@@ -44,16 +43,16 @@ pub enum Rung {
     Exhaustive,
     /// All 2^32 seeds of numpy's and Python's shuffles, from the end of a whole order.
     Backward,
+    /// Not an order, but where the seed of the one that is followed may have come from.
+    Origin,
 }
 
 impl Rung {
-    pub(super) const ALL: [Self; 6] = [Self::Known, Self::Likely, Self::Meet, Self::Others, Self::Exhaustive, Self::Backward];
-}
+    pub(super) const ALL: [Self; 7] = [Self::Known, Self::Likely, Self::Meet, Self::Others, Self::Exhaustive, Self::Backward, Self::Origin];
 
-impl Rung {
-    /// Whether a further map costs little.
-    const fn is_cheap(self) -> bool {
-        matches!(self, Self::Known | Self::Meet)
+    /// Whether all seeds are tried: that is worth it as long as the pass goes on for longer, whatever else was spent.
+    pub(super) const fn is_long(self) -> bool {
+        matches!(self, Self::Meet | Self::Exhaustive | Self::Backward)
     }
 
     #[must_use]
@@ -65,6 +64,7 @@ impl Rung {
             Self::Meet => "all seeds, met in the middle",
             Self::Exhaustive => "all seeds",
             Self::Backward => "all seeds, from the end",
+            Self::Origin => "default generators with the seed found",
         }
     }
 }
@@ -98,9 +98,19 @@ pub struct Job {
     /// Texts read before the samples, which may name them.
     pub(super) texts: Arc<Vec<NamesText>>,
     /// Maps of an earlier search over the same readers' opens.
-    pub(super) maps: Option<Arc<Vec<Map>>>,
+    pub(super) maps: Option<MapSet>,
+    /// Maps that known orders are looked for in: those that are there already, where nothing is known.
+    pub(super) maps_max: usize,
     /// Whether likely seeds are tried beyond the first step.
     pub(super) deep: bool,
+    /// The step it begins with: those before found nothing in the same opens.
+    pub(super) step: u32,
+    /// Whether steps that are free at first are so still.
+    pub(super) is_free: bool,
+    /// Core-seconds that steps may cost which are not free.
+    pub(super) allowance: f64,
+    /// Set when what it looks for is moot: another pass has begun.
+    pub(super) stop: Arc<AtomicBool>,
     /// Passes before this one: the number of the epoch, where the order itself has none.
     pub(super) pass: Epoch,
     /// The order of the segment before, as it was read.
@@ -135,7 +145,19 @@ pub struct JobResult {
     pub tried: f64,
     pub(super) rivals: Vec<Clue>,
     /// The maps, for the next search of this segment.
-    pub(super) maps: Option<Arc<Vec<Map>>>,
+    pub(super) maps: Option<MapSet>,
+    /// How far it came, and the price of the next step: that was not paid for. None: there is no other.
+    pub(super) step: u32,
+    pub(super) owed: Option<f64>,
+    /// Core-seconds, as they are reckoned.
+    pub cost: f64,
+}
+
+impl JobResult {
+    #[must_use]
+    pub const fn group(&self) -> usize {
+        self.group
+    }
 }
 
 pub(super) struct Search<'a> {
@@ -147,6 +169,12 @@ pub(super) struct Search<'a> {
     pub(super) one_epoch: bool,
     /// Default generators that have the seed found, perhaps by chance.
     pub(super) rivals: Vec<Clue>,
+    /// As in [`JobResult`].
+    pub(super) step: u32,
+    pub(super) owed: Option<f64>,
+    pub(super) cost: f64,
+    /// What is proved explains each open.
+    pub(super) is_exact: bool,
 }
 
 impl Job {
@@ -155,47 +183,48 @@ impl Job {
         self.rung
     }
 
+    /// Whose search it is: one at a time runs for a group.
+    #[must_use]
+    pub const fn group(&self) -> usize {
+        self.group
+    }
+
+    /// To be set by whoever wants it to end soon; the inference does when the search is moot.
+    #[must_use]
+    pub fn stop(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
     /// Searches.
     #[must_use]
-    pub fn run(&self, control: Control<'_>) -> JobResult {
-        let mut search = Search { job: self, control, tried: 1.0, best: None, one_epoch: false, rivals: Vec::new() };
-        let opened: Vec<FileIndex> = self.front.iter().map(|seen| seen.file).take(LOOKED_AT).collect();
-        let most = match (opened.len() < MAPS_KEPT_FROM, self.manifest.len() >= LARGE) {
-            (true, true) => 1,
-            (true, false) => MAPS_MAX,
-            (false, _) => MAPS_OF_CHEAP,
+    pub fn run(mut self, control: Control<'_>) -> JobResult {
+        let maps = self.maps.take().filter(|maps| maps.suits(&self.front, &self.texts));
+        let mut maps = maps.unwrap_or_else(|| MapSet::new(&self.manifest, &self.front, &self.texts));
+        let mut search = Search {
+            job: &self,
+            control,
+            tried: 1.0,
+            best: None,
+            one_epoch: false,
+            rivals: Vec::new(),
+            step: self.step,
+            owed: None,
+            cost: 0.0,
+            is_exact: false,
         };
-        let maps = self.maps.clone().unwrap_or_else(|| Arc::new(Maps::new(&self.manifest, &opened, &self.texts).take(most).collect()));
-        if self.rung == Rung::Known {
-            search.remembered(&maps);
+        match self.rung {
+            Rung::Known => search.known_orders(&mut maps, if self.is_early() { 1 } else { self.maps_max }),
+            Rung::Origin => search.origin(),
+            _ => search.climb(&mut maps),
         }
-        for map in maps.iter().take(if self.rung.is_cheap() { most } else { MAPS_MAX }) {
-            match self.rung {
-                Rung::Known => search.known(map),
-                Rung::Likely => search.likely(map),
-                Rung::Others => search.others(map),
-                Rung::Meet => search.meet(map),
-                Rung::Exhaustive => search.exhaustive(map),
-                Rung::Backward => search.backward(map),
-            }
-            // A walk through one directory is one through the whole tree, too: the larger map says more.
-            if search.best.is_some() && self.rung != Rung::Known || control.stopped() {
-                break;
-            }
-        }
-        if self.rung == Rung::Known && search.best.is_none() {
-            search.kept();
-        }
-        let found = search.best.map(|(_, found)| found);
-        JobResult {
-            group: self.group,
-            segment: self.segment,
-            rung: self.rung,
-            found,
-            tried: search.tried,
-            rivals: search.rivals,
-            maps: (opened.len() >= MAPS_KEPT_FROM).then_some(maps),
-        }
+        let Search { tried, best, rivals, step, owed, cost, .. } = search;
+        let found = best.map(|(_, found)| found);
+        JobResult { group: self.group, segment: self.segment, rung: self.rung, found, tried, rivals, maps: Some(maps), step, owed, cost }
+    }
+
+    /// Too early for another numbering of a large dataset.
+    pub(super) fn is_early(&self) -> bool {
+        self.front.len() < MAPS_FROM && self.manifest.len() >= LARGE
     }
 
     /// The text of a file in the mount.
@@ -286,6 +315,7 @@ impl Search<'_> {
             return;
         }
         let ln = evidence.ln - self.tried.ln();
+        self.is_exact = evidence.inside >= 1.0 && evidence.rising >= 1.0;
         let found = Found {
             spec,
             epoch,

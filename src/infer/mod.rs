@@ -10,11 +10,13 @@
 //! Not here: who the readers are (`observe`), the exhaustive searches (`order/infer`), belief while an order is followed (`plan`).
 
 mod again;
+mod cost;
 mod engine;
 mod group;
 mod inference;
 mod job;
 mod kept;
+mod maps;
 mod proof;
 mod roots;
 mod rungs;
@@ -24,6 +26,7 @@ mod torch;
 pub mod verify;
 #[cfg(test)]
 mod walk_tests;
+mod walks;
 
 pub use engine::{Engine, Followed};
 pub use inference::{InferConfig, Inference, Proposal};

@@ -228,9 +228,24 @@ impl Segment {
         self.last.back().is_some_and(|noted| now > noted.seen.now + SILENCE)
     }
 
+    /// Processes that have opened something, as far as they are told apart.
+    pub(super) fn readers(&self) -> u32 {
+        u32::try_from(self.processes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether each open's process is known.
+    pub(super) fn has_streams(&self) -> bool {
+        !self.processes.contains_key(&0)
+    }
+
+    /// Seconds from then to the last open.
+    pub(super) fn elapsed(&self, since: Duration) -> f64 {
+        self.last.back().map_or(0.0, |noted| noted.seen.now.saturating_sub(since).as_secs_f64())
+    }
+
     /// Opens a second in this segment.
     pub(super) fn rate(&self) -> f64 {
-        let seconds = self.last.back().map_or(0.0, |noted| noted.seen.now.saturating_sub(self.began).as_secs_f64());
+        let seconds = self.elapsed(self.began);
         if seconds > 0.0 { f64::from(self.count) / seconds } else { f64::INFINITY }
     }
 }

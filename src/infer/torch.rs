@@ -15,8 +15,9 @@ pub(super) const USUAL_SEEDS: [u64; 24] =
     [0, 42, 1, 2, 3, 7, 10, 100, 123, 1234, 12345, 1337, 123_456, 2020, 2021, 2022, 2023, 2024, 2025, 2026, 3407, 9176, 999, 31];
 /// Outputs of a default generator that are tried: a small CPU model's initialisation is passed.
 pub(super) const OUTPUTS: u64 = 1 << 16;
-/// Places that are looked at for ranks of a larger world: the first four steps of 4,096 ranks.
-const WIDE: u32 = 4 * 4096;
+/// Places that are looked at for ranks of a world: the first steps of 128 ranks and more, and, at length, four steps of 4,096.
+pub(super) const NEAR: u32 = 1_024;
+pub(super) const WIDE: u32 = 4 * 4096;
 /// Streams whose first steps are looked at.
 const STREAMS: usize = 8;
 /// Places of one process's loader that are looked at.
@@ -96,9 +97,9 @@ impl Fronts {
         fits
     }
 
-    /// Any world size, any ranks: some stream goes in equal steps from within the first of them.
-    pub(super) fn fits_dealt(&mut self, seed: u32) -> bool {
-        let wide = WIDE.min(self.n.saturating_sub(1));
+    /// Any world size, any ranks: some stream goes in equal steps from within the first places.
+    pub(super) fn fits_dealt(&mut self, seed: u32, places: u32) -> bool {
+        let wide = places.min(self.n.saturating_sub(1));
         let mut generator = Mt19937::new(u64::from(seed));
         let mut undo = Vec::with_capacity(wide as usize);
         for place in 0..wide {
@@ -183,7 +184,7 @@ mod tests {
         let mut fronts = Fronts::new(&two_workers(&order, 1, 0));
         assert_eq!((0..5_000).filter(|&seed| fronts.fits_from_the_start(seed)).collect::<Vec<_>>(), [77]);
         let mut dealt = Fronts::new(&two_workers(&order, 128, 121));
-        let fit: Vec<u32> = (0..200).filter(|&seed| dealt.fits_dealt(seed)).collect();
+        let fit: Vec<u32> = (0..200).filter(|&seed| dealt.fits_dealt(seed, NEAR)).collect();
         assert!(fit.contains(&77) && fit.len() < 20, "{fit:?}");
     }
 }

@@ -396,7 +396,7 @@ impl Task {
 
     /// A search has ended.
     fn searched(&mut self, result: JobResult, seconds: f64) {
-        self.searching.ended();
+        self.searching.ended(result.group());
         let now = self.now();
         if !self.engine.finished(now, result, seconds, &mut self.actions) {
             return;

@@ -18,24 +18,26 @@ const NICEST: i32 = 19;
 #[derive(Debug)]
 pub(super) struct Searching {
     threads: usize,
-    running: usize,
-    stop: Arc<AtomicBool>,
+    /// Whose searches run, one each, and how they are stopped.
+    running: Vec<(usize, Arc<AtomicBool>)>,
     searched: mpsc::Sender<(JobResult, f64)>,
 }
 
 impl Searching {
     pub(super) fn new(threads: usize, searched: mpsc::Sender<(JobResult, f64)>) -> Self {
-        Self { threads, running: 0, stop: Arc::new(AtomicBool::new(false)), searched }
+        Self { threads, running: Vec::new(), searched }
     }
 
     pub(super) const fn may_start(&self) -> bool {
-        self.running < SEARCHES_MAX
+        self.running.len() < SEARCHES_MAX
     }
 
     /// Runs a search; its result comes through the channel.
     pub(super) fn start(&mut self, job: Job) {
-        let (stop, searched, threads) = (Arc::clone(&self.stop), self.searched.clone(), self.threads);
-        // A thread of its own: a priority that was lowered cannot be raised again, so it must not be one of the runtime's.
+        let (stop, searched, threads) = (job.stop(), self.searched.clone(), self.threads);
+        let running = (job.group(), Arc::clone(&stop));
+        // A thread of its own: a priority that was lowered cannot be raised again, so it must not be one of the runtime's. The threads that it
+        // starts have the priority it has then.
         let search = move || {
             // refused only where the thread is gone; then it runs as others do
             let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICEST);
@@ -45,16 +47,16 @@ impl Searching {
             drop(searched.blocking_send((result, began.elapsed().as_secs_f64())));
         };
         match std::thread::Builder::new().name("belady-search".to_owned()).spawn(search) {
-            Ok(_) => self.running += 1,
+            Ok(_) => self.running.push(running),
             Err(error) => tracing::warn!("no thread for a search: {error}"),
         }
     }
 
-    pub(super) const fn ended(&mut self) {
-        self.running = self.running.saturating_sub(1);
+    pub(super) fn ended(&mut self, group: usize) {
+        self.running.retain(|running| running.0 != group);
     }
 
     pub(super) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.running.iter().for_each(|(_, stop)| stop.store(true, Ordering::Relaxed));
     }
 }

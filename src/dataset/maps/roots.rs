@@ -44,6 +44,9 @@ pub(super) fn rules(manifest: &Manifest, opened: &[FileIndex], texts: &[NamesTex
     let roots: Vec<DirIndex> = std::iter::once(root).chain(splits).chain(above.first().copied()).chain(others).collect();
     // Looking at the names below a root is what costs: once for each.
     let roots: Vec<(DirIndex, Endings)> = roots.into_iter().map(|root| (root, Endings::of(manifest, root, opened))).collect();
+    // A directory with nothing else below it than the root numbers files as that does, but for its classes.
+    let files = |dir: DirIndex| manifest.files_below(dir).count();
+    let is_same = |dir: DirIndex| above.first() == Some(&dir) && files(dir) == files(root);
     for (root, endings) in &roots {
         let root = *root;
         if !endings.of_images {
@@ -51,11 +54,14 @@ pub(super) fn rules(manifest: &Manifest, opened: &[FileIndex], texts: &[NamesTex
         } else if primary.is_none() || endings.all_images == endings.seen {
             rules.add(root, SampleRule::ImageFolder);
         }
+        if is_same(root) {
+            continue;
+        }
         for sequence in [Sequence::Sorted, Sequence::Components, Sequence::Walk] {
             rules.add(root, SampleRule::Files(sequence, endings.best(primary.is_some()).clone()));
         }
     }
-    for (root, endings) in &roots {
+    for (root, endings) in roots.iter().filter(|(root, _)| !is_same(*root)) {
         let root = *root;
         for sequence in [Sequence::Natural, Sequence::Basename, Sequence::Stem, Sequence::Glob] {
             rules.add(root, SampleRule::Files(sequence, endings.best(primary.is_some()).clone()));
@@ -72,6 +78,24 @@ pub(super) fn rules(manifest: &Manifest, opened: &[FileIndex], texts: &[NamesTex
         rules.add(root, SampleRule::Files(Sequence::Sorted, endings.best(primary.is_some()).clone()));
     }
     rules.all
+}
+
+/// What the rules depend on, but for the texts: two sets of opens with the same have the same rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Signature {
+    root: DirIndex,
+    parts: Vec<DirIndex>,
+    endings: Extensions,
+    paired: bool,
+}
+
+pub(super) fn signature(manifest: &Manifest, opened: &[FileIndex]) -> Signature {
+    let primary = primary_kind(manifest, opened);
+    let opened = primary.as_deref().unwrap_or(opened);
+    let root = common_root(manifest, opened);
+    let mut parts = parts(manifest, opened, root);
+    parts.sort_unstable();
+    Signature { root, parts, endings: extensions(opened.iter().map(|file| name_of(manifest.path(*file)))), paired: primary.is_some() }
 }
 
 struct Rules<'m> {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::super::job::{Clue, Search};
+use super::super::maps::{MAPS_MAX, MapSet};
 use super::super::sequential::is_certain;
 use super::super::torch::{self, Fronts};
 use super::{HITS_MAX, fronts};
@@ -27,7 +28,28 @@ const AHEAD_SAMPLES: u64 = 1 << 23;
 const CHEAP_TRIED: f64 = 16.0;
 
 impl Search<'_> {
-    pub(in crate::infer) fn known(&mut self, map: &Map) {
+    /// Looks for them in so many maps, as far as there are.
+    pub(in crate::infer) fn known_orders(&mut self, maps: &mut MapSet, most: usize) {
+        let most = most.max(maps.computed().len().min(MAPS_MAX));
+        if !self.job.remembered.is_empty() {
+            // all of them at once: what is remembered names its own
+            let _last = maps.get(most.saturating_sub(1));
+            self.remembered(maps.computed());
+        }
+        for at in 0..most {
+            let Some(map) = maps.get(at) else { break };
+            self.known(&map);
+            // A walk may follow one numbering nearly and another one exactly.
+            if self.is_exact && self.best.is_some() || self.control.stopped() {
+                break;
+            }
+        }
+        if self.best.is_none() {
+            self.kept();
+        }
+    }
+
+    fn known(&mut self, map: &Map) {
         self.tried = self.tried.max(CHEAP_TRIED);
         // Of this part of the dataset, neither more nor less; and for this pass only, until it has come again.
         if map.root == self.job.root {

@@ -4,10 +4,12 @@
 
 use std::ops::Range;
 
+use super::super::cost;
 use super::super::job::{Clue, Search};
+use super::super::maps::MapSet;
 use super::super::proof;
-use super::super::torch::{Fronts, OUTPUTS, USUAL_SEEDS};
-use super::{HITS_MAX, fronts};
+use super::super::torch::{Fronts, NEAR, OUTPUTS, USUAL_SEEDS, WIDE};
+use super::{HITS_MAX, MAPS_OF_COSTLY, Price, fronts};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::infer::dictionary::{SMALL_SEEDS, common_seeds, targets};
 use crate::order::infer::exhaustive::{Seeds, exhaustive};
@@ -18,9 +20,39 @@ use crate::order::spec::OrderKind;
 use crate::order::torch::{Count, RandomSource};
 use crate::types::Epoch;
 
-/// How deep the first steps of the dictionary go: outputs of the default generators, seeds of a fresh generator for one process that reads
-/// everything, and those for any world size and first place (which cost 16,000 draws each). They find what most scripts do in milliseconds.
-const DEPTHS: [(u64, u64, u32); 3] = [(64, 512, 64), (1 << 12, 1 << 14, 512), (1 << 14, 1 << 15, 2_048)];
+/// The steps, each what it adds.
+const STEPS: [Step; 9] =
+    [Step::First, Step::Model, Step::Wide, Step::OtherMaps, Step::Ranks, Step::Longer, Step::WideRanks, Step::Common, Step::Small];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// What most scripts do: a millisecond.
+    First,
+    /// A small model was initialised before.
+    Model,
+    /// Ranks of large worlds, and runs resumed in mid-epoch.
+    Wide,
+    /// All of these in the other maps.
+    OtherMaps,
+    /// Seed + epoch up to some thousand, at the first ranks.
+    Ranks,
+    /// A larger model.
+    Longer,
+    WideRanks,
+    /// Less usual seeds.
+    Common,
+    /// All seeds that people write, in the first places.
+    Small,
+}
+
+/// Outputs of usual default generators that the first step looks at, a small model's initialisation behind which an epoch's seed lies
+/// ([`OUTPUTS`] is a larger one's), seeds of a fresh generator for one process that reads everything, and those for ranks of a world.
+const FIRST_OUTPUTS: u64 = 64;
+const MODEL_OUTPUTS: u64 = 1 << 14;
+const FIRST_SEEDS: u64 = 512;
+const FRESH_SEEDS: u64 = 1 << 15;
+const FIRST_RANKS: u32 = 64;
+const RANKS: u32 = 2_048;
 /// Epochs of usual seeds that the first step tries, for one process that reads everything, and for ranks of a world.
 const USUAL_EPOCHS: u32 = 16;
 const USUAL_EPOCHS_DEALT: u32 = 3;
@@ -30,43 +62,101 @@ const DEEP_FROM: usize = 64;
 const UNSEEDED: u64 = 67_280_421_310_721;
 
 impl Search<'_> {
-    /// Breadth first: what is likely and cheap of all families, then deeper. Seeds are tried in vector code (`order/infer/exhaustive`).
-    pub(in crate::infer) fn likely(&mut self, map: &Map) {
+    pub(super) fn likely_price(&self, map: &Map, maps: &MapSet) -> Price {
+        let (n, opens) = (map.len(), self.job.opens().len());
+        let Some(&step) = STEPS.get(self.step as usize) else { return Price::NotNow };
+        if n < 2 || opens < proof::OPENS_LEAST {
+            return Price::NotNow;
+        }
+        if !matches!(step, Step::First | Step::Wide | Step::OtherMaps) && (!self.job.deep || opens < DEEP_FROM) {
+            return Price::Skipped;
+        }
+        let usual = USUAL_SEEDS.len() as f64;
+        let first_ranks = f64::from(FIRST_RANKS + USUAL_SEEDS.len() as u32 * USUAL_EPOCHS_DEALT);
+        let dealt = |seeds: f64, places: u32| cost::draws(seeds * f64::from(places.min(n)));
+        let first = dealt(first_ranks, NEAR);
+        let model = cost::seeds(usual * (MODEL_OUTPUTS as f64) + FRESH_SEEDS as f64, 2);
+        let wide = dealt(first_ranks, WIDE);
+        let (numbering, among) = self.other_maps(maps);
+        let times = among as f64;
+        Price::Of(match step {
+            Step::First => return Price::Free(first),
+            Step::Model => return Price::Free(model),
+            Step::OtherMaps if !self.job.deep => 0.0,
+            Step::Wide => wide,
+            Step::OtherMaps => numbering + (times - 1.0) * (first + model + wide),
+            Step::Ranks => times * dealt(f64::from(RANKS), NEAR),
+            Step::Longer => times * cost::seeds(usual * (OUTPUTS - MODEL_OUTPUTS) as f64, 2),
+            Step::WideRanks => times * dealt(f64::from(RANKS), WIDE),
+            Step::Common => times * cost::seeds(common_seeds().len() as f64 * OUTPUTS as f64, 2),
+            Step::Small => {
+                let seeds = SMALL_SEEDS.end as f64;
+                let firsts = 2 * self.streams();
+                times * (cost::seeds(seeds, 2 + first_places(n) as usize) + cost::passing(seeds, first_places(n), firsts, n))
+            }
+        })
+    }
+
+    /// Takes the step that is due.
+    pub(super) fn likely(&mut self, maps: &mut MapSet) {
+        let step = STEPS[self.step as usize];
+        let range = match step {
+            Step::First | Step::Model | Step::Wide => 0..1,
+            Step::OtherMaps => 1..MAPS_OF_COSTLY,
+            _ => 0..MAPS_OF_COSTLY,
+        };
+        for at in range {
+            let Some(map) = maps.get(at).filter(|_| !self.is_over()) else { return };
+            if step == Step::OtherMaps {
+                let deep = self.job.deep && self.job.opens().len() >= DEEP_FROM;
+                for step in if deep { &[Step::First, Step::Model, Step::Wide][..] } else { &[Step::First, Step::Wide] } {
+                    self.likely_in(&map, *step);
+                }
+            } else {
+                self.likely_in(&map, step);
+            }
+        }
+    }
+
+    fn likely_in(&mut self, map: &Map, step: Step) {
         let sighting = self.job.sighting(map);
-        if sighting.n < 2 || sighting.opens.len() < proof::OPENS_LEAST {
+        if self.is_over() || sighting.n < 2 || sighting.opens.len() < proof::OPENS_LEAST {
             return;
         }
-        let (whole, given) = (fronts(&sighting, 0), fronts(&sighting, 2));
-        let mut dealt = Fronts::new(&sighting);
-        let (mut outputs, mut seeds, mut ranks) = (0, 0, 0);
-        for (to_output, to_seed, to_rank) in DEPTHS {
-            let roots: Vec<u32> = USUAL_SEEDS.iter().map(|&seed| seed as u32).collect();
-            self.default_generators(map, &whole, &roots, outputs..to_output);
-            self.small_seeds(map, &whole, Seeds::Range(seeds..to_seed));
-            if outputs == 0 {
+        let usual = || USUAL_SEEDS.iter().map(|&seed| seed as u32).collect::<Vec<_>>();
+        match step {
+            Step::First => {
+                let (whole, given) = (fronts(&sighting, 0), fronts(&sighting, 2));
+                self.default_generators(map, &whole, &usual(), 0..FIRST_OUTPUTS);
+                self.small_seeds(map, &whole, Seeds::Range(0..FIRST_SEEDS));
                 self.small_seeds(map, &whole, Seeds::List(&usual_sums(USUAL_EPOCHS)));
                 self.given_generators(map, &whole, &given);
+                let mut dealt = Fronts::new(&sighting);
+                self.dealt(map, &mut dealt, NEAR, (0..FIRST_RANKS).chain(usual_sums(USUAL_EPOCHS_DEALT)));
             }
-            self.dealt(map, &mut dealt, ranks..to_rank);
-            if outputs == 0 {
-                self.dealt(map, &mut dealt, usual_sums(USUAL_EPOCHS_DEALT));
+            Step::Model => {
+                let whole = fronts(&sighting, 0);
+                self.default_generators(map, &whole, &usual(), FIRST_OUTPUTS..MODEL_OUTPUTS);
+                self.small_seeds(map, &whole, Seeds::Range(FIRST_SEEDS..FRESH_SEEDS));
             }
-            if self.is_over() || !self.job.deep || sighting.opens.len() < DEEP_FROM {
-                return;
+            Step::Wide => self.dealt(map, &mut Fronts::new(&sighting), WIDE, (0..FIRST_RANKS).chain(usual_sums(USUAL_EPOCHS_DEALT))),
+            Step::OtherMaps => {}
+            Step::Ranks => self.dealt(map, &mut Fronts::new(&sighting), NEAR, FIRST_RANKS..RANKS),
+            Step::Longer => self.default_generators(map, &fronts(&sighting, 0), &usual(), MODEL_OUTPUTS..OUTPUTS),
+            Step::WideRanks => self.dealt(map, &mut Fronts::new(&sighting), WIDE, FIRST_RANKS..RANKS),
+            Step::Common => self.default_generators(map, &fronts(&sighting, 0), &common_seeds(), 0..OUTPUTS),
+            Step::Small => {
+                let all = targets(std::slice::from_ref(&sighting), first_places(sighting.n));
+                self.tried += (SMALL_SEEDS.end - SMALL_SEEDS.start) as f64 * all.len() as f64;
+                let found = exhaustive(&all, SMALL_SEEDS, self.control, None);
+                self.hits(map, &all, &found.hits, "a small seed");
             }
-            (outputs, seeds, ranks) = (to_output, to_seed, to_rank);
         }
-        drop(dealt);
-        self.default_generators(map, &whole, &common_seeds(), 0..OUTPUTS);
-        if self.is_over() {
-            return;
-        }
-        // At n = 50,000 and more all seeds cost less than these first places.
-        let first_places = if sighting.n < MEET_FROM { FIRST_PLACES } else { FIRST_PLACES / 4 };
-        let all = targets(std::slice::from_ref(&sighting), first_places);
-        self.tried += (SMALL_SEEDS.end - SMALL_SEEDS.start) as f64 * all.len() as f64;
-        let found = exhaustive(&all, SMALL_SEEDS, self.control, None);
-        self.hits(map, &all, &found.hits, "a small seed");
+    }
+
+    /// Processes among the opens.
+    pub(super) fn streams(&self) -> usize {
+        self.job.opens().iter().map(|seen| seen.process).collect::<std::collections::HashSet<u32>>().len()
     }
 
     /// Outputs of default generators with these seeds.
@@ -123,13 +213,13 @@ impl Search<'_> {
     }
 
     /// A fresh generator, any world size and ranks.
-    fn dealt(&mut self, map: &Map, fronts: &mut Fronts, seeds: impl IntoIterator<Item = u32>) {
+    fn dealt(&mut self, map: &Map, fronts: &mut Fronts, places: u32, seeds: impl IntoIterator<Item = u32>) {
         for seed in seeds {
             if self.best.is_some() || seed % 16 == 0 && self.control.stopped() {
                 return;
             }
             self.tried += 1.0;
-            if fronts.fits_dealt(seed) {
+            if fronts.fits_dealt(seed, places) {
                 self.fresh(map, seed);
             }
         }
@@ -166,9 +256,13 @@ impl Search<'_> {
 
 /// Usual seeds, each plus the first epochs, without those that the first step has anyhow.
 fn usual_sums(epochs: u32) -> Vec<u32> {
-    let (_, _, first) = DEPTHS[0];
     let sums = USUAL_SEEDS.iter().flat_map(|&seed| (0..epochs).map(move |epoch| seed as u32 + epoch));
-    sums.filter(|&sum| sum >= first).collect()
+    sums.filter(|&sum| sum >= FIRST_RANKS).collect()
+}
+
+/// At n = 50,000 and more all seeds cost less than these first places.
+const fn first_places(n: u32) -> u32 {
+    if n < MEET_FROM { FIRST_PLACES } else { FIRST_PLACES / 4 }
 }
 
 /// Seed and epoch of a sum: a usual seed near below it, or the default seed 0.

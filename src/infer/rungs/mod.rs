@@ -1,4 +1,5 @@
-//! The rungs of the ladder, each over one candidate map: which orders are compared with the opens.
+//! The rungs of the ladder: which orders are compared with the opens. All but the first are climbed in steps, what is likely and cheap first; each
+//! step has a price, and is taken when it is free or paid for (`cost`).
 //!
 //! Source: field notes «orders» §5, §6. The searches through many seeds are `order/infer`'s.
 
@@ -8,12 +9,30 @@ mod known;
 mod likely;
 mod others;
 
-use super::job::Search;
+pub(super) use all_seeds::all_seeds;
+
+use super::job::{Rung, Search};
+use super::maps::MapSet;
 use crate::order::infer::Sighting;
 use crate::order::infer::target::{Layout, Target};
 
 /// More hits than this are chance: the opens were too few.
 const HITS_MAX: usize = 64;
+/// Maps that a costly step tries: each costs as much as the first.
+const MAPS_OF_COSTLY: usize = 4;
+
+/// What a step costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Price {
+    /// Most scripts are found by it: it is taken at once.
+    Free(f64),
+    /// Core-seconds.
+    Of(f64),
+    /// It has no chance with these opens.
+    Skipped,
+    /// Neither it nor what follows has one, or there is no other.
+    NotNow,
+}
 
 /// One process from place 0: as the opens came, and without what may have been a probe before (`ds[0]`): the opens of a first process
 /// that opened two at most, or the first open.
@@ -35,5 +54,59 @@ fn fronts(sighting: &Sighting, offset: u32) -> Vec<Target> {
 impl Search<'_> {
     fn is_over(&self) -> bool {
         self.best.is_some() || self.control.stopped()
+    }
+
+    /// Takes step after step, as far as they are free or paid for.
+    pub(super) fn climb(&mut self, maps: &mut MapSet) {
+        let mut left = self.job.allowance;
+        while !self.is_over() {
+            let price = self.price(maps);
+            let is_free = self.job.is_free && matches!(price, Price::Free(_));
+            match price {
+                Price::NotNow => return,
+                Price::Skipped => {}
+                Price::Free(seconds) | Price::Of(seconds) if !is_free && seconds > left => {
+                    self.owed = Some(seconds);
+                    return;
+                }
+                Price::Free(seconds) | Price::Of(seconds) => {
+                    left -= seconds;
+                    self.cost += seconds;
+                    match self.job.rung {
+                        Rung::Likely => self.likely(maps),
+                        Rung::Others => self.others(maps),
+                        Rung::Meet => self.meet(maps),
+                        Rung::Exhaustive => self.exhaustive(maps),
+                        Rung::Backward => self.backward(maps),
+                        Rung::Known | Rung::Origin => return,
+                    }
+                    if self.control.stopped() {
+                        // it is begun again
+                        self.owed = Some(seconds);
+                        return;
+                    }
+                }
+            }
+            self.step += 1;
+        }
+    }
+
+    fn price(&self, maps: &mut MapSet) -> Price {
+        let Some(map) = maps.get(0) else { return Price::NotNow };
+        match self.job.rung {
+            Rung::Likely => self.likely_price(&map, maps),
+            Rung::Others => self.others_price(&map, maps),
+            Rung::Meet => self.meet_price(&map, maps),
+            Rung::Exhaustive => self.exhaustive_price(&map),
+            Rung::Backward => self.backward_price(maps),
+            Rung::Known | Rung::Origin => Price::NotNow,
+        }
+    }
+
+    /// Core-seconds until the maps that a costly step tries are there, and how many there are then at most.
+    fn other_maps(&self, maps: &MapSet) -> (f64, usize) {
+        let files = u32::try_from(self.job.manifest.len()).unwrap_or(u32::MAX);
+        let known = maps.computed().len();
+        if known >= MAPS_OF_COSTLY || maps.is_all() { (0.0, known.min(MAPS_OF_COSTLY)) } else { (super::cost::maps(files), MAPS_OF_COSTLY) }
     }
 }

@@ -33,14 +33,41 @@ pub const MEET_OPENS: usize = 700;
 pub const BATCHES: [u32; 28] =
     [256, 128, 64, 32, 512, 1024, 96, 48, 192, 16, 8, 100, 50, 200, 384, 80, 160, 320, 24, 12, 40, 20, 10, 120, 4, 2, 1, 2048];
 
-/// Which stream is which worker.
+/// What is supposed of the loader: which stream is which worker, its batch size, and where the three places begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Assume {
-    /// Streams appeared in the order of their workers: one try for each batch size.
-    InOrder,
-    /// Or with neighbours exchanged: up to 27 tries for each batch size.
-    Neighbours,
+pub struct Assume {
+    /// How far the streams of the three places together may be from their workers' numbers, each one at most: from and to.
+    exchanged: (i64, i64),
+    /// The first of the three places: from and to. The second is for samples that were displaced.
+    firsts: (u32, u32),
+    /// Of [`BATCHES`], from and up to.
+    batches: (usize, usize),
 }
+
+impl Assume {
+    /// Streams appeared in the order of their workers: one try for each batch size.
+    pub const IN_ORDER: Self = Self { exchanged: (0, 0), firsts: (0, 1), batches: (0, BATCHES.len()) };
+    /// Or with neighbours exchanged: up to 27 tries for each batch size.
+    pub const NEIGHBOURS: Self = Self { exchanged: (0, 3), ..Self::IN_ORDER };
+    /// The same in parts, the likeliest first.
+    pub const PARTS: [Self; 6] = [
+        Self { exchanged: (0, 0), firsts: (0, 0), batches: (0, USUAL) },
+        Self { exchanged: (1, 1), firsts: (0, 0), batches: (0, USUAL) },
+        Self { exchanged: (0, 0), firsts: (0, 0), batches: (USUAL, BATCHES.len()) },
+        Self { exchanged: (0, 1), firsts: (1, 1), batches: (0, BATCHES.len()) },
+        Self { exchanged: (1, 1), firsts: (0, 0), batches: (USUAL, BATCHES.len()) },
+        Self { exchanged: (2, 3), firsts: (0, 1), batches: (0, BATCHES.len()) },
+    ];
+
+    /// How many threes of places it makes of a sighting: each costs the same.
+    #[must_use]
+    pub fn count(self, sighting: &Sighting, offset: u32) -> usize {
+        triples(sighting, offset, self).len()
+    }
+}
+
+/// The first of [`BATCHES`]: powers of two that loaders have.
+const USUAL: usize = 6;
 
 /// Three places and their samples.
 type Triple = [(u32, SampleIndex); 3];
@@ -74,17 +101,16 @@ fn triples(sighting: &Sighting, offset: u32, assume: Assume) -> Vec<Triple> {
     for &(stream, sample) in &sighting.opens {
         streams[stream as usize].push(sample);
     }
-    let reach: i64 = if assume == Assume::Neighbours { 1 } else { 0 };
     let mut seen = HashSet::new();
     let mut triples = Vec::new();
     // The likeliest first: no exchange, then others; the first place, then the second.
-    for away in 0..=3 * reach {
-        for first in [0, 1] {
+    for away in assume.exchanged.0..=assume.exchanged.1 {
+        for first in assume.firsts.0..=assume.firsts.1 {
             if offset + first > LAST_OUTPUT || sighting.n <= first + 2 * APART + 1 {
                 continue;
             }
-            for batch in BATCHES {
-                for shifts in exchanges(reach).filter(|shifts| shifts.iter().map(|shift| shift.abs()).sum::<i64>() == away) {
+            for &batch in &BATCHES[assume.batches.0..assume.batches.1] {
+                for shifts in exchanges(away.min(1)).filter(|shifts| shifts.iter().map(|shift| shift.abs()).sum::<i64>() == away) {
                     let places = [first, first + APART, first + 2 * APART];
                     let Some(triple) = located(&streams, batch, places, shifts) else { continue };
                     let undisplaced = triple.iter().all(|&(place, sample)| sample >= place);
@@ -259,15 +285,29 @@ mod tests {
     fn all_seeds_are_searched_in_no_time_when_n_is_large() {
         for (seed, offset, batch, appear) in [(3_735_928_559, 0, 64, &[0][..]), (7, 2, 256, &[0, 1, 2, 3]), (u32::MAX, 0, 48, &[0, 1, 2])] {
             let sighting = sighting(N, seed, offset, batch, appear);
-            assert_eq!(search(&sighting, offset, Assume::InOrder), [seed], "batch {batch}");
+            assert_eq!(search(&sighting, offset, Assume::IN_ORDER), [seed], "batch {batch}");
         }
     }
 
     #[test]
     fn neighbours_may_have_come_the_other_way_round() {
         let sighting = sighting(N, 99, 0, 256, &[1, 0]);
-        assert!(search(&sighting, 0, Assume::InOrder).is_empty());
-        assert_eq!(search(&sighting, 0, Assume::Neighbours), [99]);
+        assert!(search(&sighting, 0, Assume::IN_ORDER).is_empty());
+        assert_eq!(search(&sighting, 0, Assume::NEIGHBOURS), [99]);
+    }
+
+    #[test]
+    fn the_parts_together_are_all_suppositions_each_once() {
+        let sighting = sighting(N, 99, 0, 64, &[1, 0, 2]);
+        let sorted = |mut triples: Vec<Triple>| {
+            triples.sort_unstable();
+            triples
+        };
+        // a batch size of one part may say of the front what one of another says
+        let mut parts: Vec<Triple> = sorted(Assume::PARTS.into_iter().flat_map(|part| triples(&sighting, 0, part)).collect());
+        parts.dedup();
+        assert_eq!(parts, sorted(triples(&sighting, 0, Assume::NEIGHBOURS)));
+        assert!(Assume::PARTS[0].count(&sighting, 0) <= USUAL);
     }
 
     #[test]
@@ -276,6 +316,6 @@ mod tests {
         for (_, sample) in &mut sighting.opens {
             *sample = sighting.n - 1 - *sample;
         }
-        assert!(search(&sighting, 0, Assume::InOrder).is_empty());
+        assert!(search(&sighting, 0, Assume::IN_ORDER).is_empty());
     }
 }
