@@ -237,17 +237,15 @@ impl Job {
         &self.front[..self.front.len().min(looked_at)]
     }
 
+    /// Streams are numbered by their process: a loader's workers are started one after the other, in the order in which batches are dealt to them.
     pub(super) fn sighting(&self, map: &Map) -> Sighting {
-        let streams_known = self.opens().iter().all(|seen| seen.process != 0);
-        let mut streams: Vec<u32> = Vec::new();
-        let mut number = |process: u32| {
-            let at = streams.iter().position(|&known| known == process).unwrap_or_else(|| {
-                streams.push(process);
-                streams.len() - 1
-            });
-            u32::try_from(at).unwrap_or(0)
-        };
-        let opens = self.opens().iter().filter_map(|seen| Some((number(seen.process), map.index_of(seen.file)?))).collect();
+        let opens = self.opens();
+        let mut processes: Vec<u32> = opens.iter().map(|seen| seen.process).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        let number = |process: u32| u32::try_from(processes.partition_point(|&other| other < process)).unwrap_or(u32::MAX);
+        let streams_known = !processes.contains(&0);
+        let opens = opens.iter().filter_map(|seen| Some((number(seen.process), map.index_of(seen.file)?))).collect();
         Sighting { n: map.len(), opens, streams_known }
     }
 }

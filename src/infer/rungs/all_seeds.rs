@@ -6,6 +6,7 @@ use super::super::job::{Clue, Search};
 use super::super::maps::{MAPS_MAX, MapSet};
 use super::{HITS_MAX, Price};
 use crate::dataset::maps::CandidateMap as Map;
+use crate::order::infer::Sighting;
 use crate::order::infer::default_generator::{OUTPUTS_OF_COMMON, OUTPUTS_OF_SMALL, locate};
 use crate::order::infer::dictionary::{SMALL_SEEDS, common_seeds, targets};
 use crate::order::infer::exhaustive::{ALL_SEEDS, Hit, exhaustive};
@@ -51,10 +52,22 @@ pub(in crate::infer) fn all_seeds() -> f64 {
     cost::seeds(ALL_SEEDS.end as f64, 2 + FIRST_PLACES_OF[0].len())
 }
 
+/// Without processes that opened one or two files: a probe before, no worker.
+fn workers(mut sighting: Sighting) -> Sighting {
+    let mut opens: Vec<usize> = Vec::new();
+    for &(stream, _) in &sighting.opens {
+        opens.resize(opens.len().max(stream as usize + 1), 0);
+        opens[stream as usize] += 1;
+    }
+    let number = |stream: u32| u32::try_from(opens[..stream as usize].iter().filter(|&&opens| opens > 2).count()).unwrap_or(u32::MAX);
+    sighting.opens = sighting.opens.iter().filter(|open| opens[open.0 as usize] > 2).map(|open| (number(open.0), open.1)).collect();
+    sighting
+}
+
 impl Search<'_> {
     pub(super) fn meet_price(&self, map: &Map, maps: &MapSet) -> Price {
         let Some(&(offset, part, among)) = MEETINGS.get(self.step as usize) else { return Price::NotNow };
-        let triples = Assume::PARTS[part].count(&self.job.sighting(map), offset);
+        let triples = Assume::PARTS[part].count(&workers(self.job.sighting(map)), offset);
         let files = u32::try_from(self.job.manifest.len()).unwrap_or(u32::MAX);
         let numbering = if among == Among::First || maps.is_all() { 0.0 } else { cost::maps(files) };
         // those that number alike are one: seldom more than two
@@ -73,7 +86,7 @@ impl Search<'_> {
         };
         for at in range {
             let Some(map) = maps.get(at).filter(|_| !self.is_over()) else { return };
-            let sighting = self.job.sighting(&map);
+            let sighting = workers(self.job.sighting(&map));
             self.tried += ALL_SEEDS.end as f64;
             let found = meet(&sighting, offset, Assume::PARTS[part], self.control);
             let target: Vec<Target> = Target::streams(0, &sighting, offset, Layout::Whole).into_iter().collect();

@@ -9,6 +9,7 @@
 //! have begun. Not here: distributed runs (places of one rank lie a multiple of the world apart, and 227 is a prime).
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -36,7 +37,7 @@ pub const BATCHES: [u32; 28] =
 /// What is supposed of the loader: which stream is which worker, its batch size, and where the three places begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assume {
-    /// How far the streams of the three places together may be from their workers' numbers, each one at most: from and to.
+    /// How far the streams of the workers that read the three places may be from their numbers together, each one at most: from and to.
     exchanged: (i64, i64),
     /// The first of the three places: from and to. The second is for samples that were displaced.
     firsts: (u32, u32),
@@ -45,7 +46,7 @@ pub struct Assume {
 }
 
 impl Assume {
-    /// Streams appeared in the order of their workers: one try for each batch size.
+    /// Streams are numbered as their workers: one try for each batch size.
     pub const IN_ORDER: Self = Self { exchanged: (0, 0), firsts: (0, 1), batches: (0, BATCHES.len()) };
     /// Or with neighbours exchanged: up to 27 tries for each batch size.
     pub const NEIGHBOURS: Self = Self { exchanged: (0, 3), ..Self::IN_ORDER };
@@ -86,7 +87,7 @@ pub fn meet_by(path: CodePath, sighting: &Sighting, offset: u32, assume: Assume,
     let mut found = Found { complete: true, ..Found::default() };
     let Some(target) = Target::streams(0, sighting, offset, Layout::Whole) else { return found };
     for triple in triples(sighting, offset, assume) {
-        found = one_triple(path, &target, triple, control);
+        found = one_triple(path, &target, triple, 0..usize::MAX, control);
         if !found.hits.is_empty() || !found.complete {
             break;
         }
@@ -110,9 +111,9 @@ fn triples(sighting: &Sighting, offset: u32, assume: Assume) -> Vec<Triple> {
                 continue;
             }
             for &batch in &BATCHES[assume.batches.0..assume.batches.1] {
-                for shifts in exchanges(away.min(1)).filter(|shifts| shifts.iter().map(|shift| shift.abs()).sum::<i64>() == away) {
+                for shifts in exchanges(away.min(1)) {
                     let places = [first, first + APART, first + 2 * APART];
-                    let Some(triple) = located(&streams, batch, places, shifts) else { continue };
+                    let Some((triple, _)) = located(&streams, batch, places, shifts).filter(|located| located.1 == away) else { continue };
                     let undisplaced = triple.iter().all(|&(place, sample)| sample >= place);
                     if undisplaced && seen.insert(triple) {
                         triples.push(triple);
@@ -129,7 +130,8 @@ fn exchanges(reach: i64) -> impl Iterator<Item = [i64; 3]> {
     (-reach..=reach).flat_map(move |a| (-reach..=reach).flat_map(move |b| (-reach..=reach).map(move |c| [a, b, c])))
 }
 
-fn located(streams: &[Vec<SampleIndex>], batch: u32, places: [u32; 3], shifts: [i64; 3]) -> Option<Triple> {
+/// The samples there, and how far the streams of the workers that read them are off together.
+fn located(streams: &[Vec<SampleIndex>], batch: u32, places: [u32; 3], shifts: [i64; 3]) -> Option<(Triple, i64)> {
     let workers = u32::try_from(streams.len()).ok()?;
     let mut triple = [(0, 0); 3];
     let mut chosen = [(0, 0); 3];
@@ -143,7 +145,9 @@ fn located(streams: &[Vec<SampleIndex>], batch: u32, places: [u32; 3], shifts: [
     }
     // One worker is one stream, two are two.
     let consistent = |a: usize, b: usize| (chosen[a].0 == chosen[b].0) == (chosen[a].1 == chosen[b].1);
-    (consistent(0, 1) && consistent(0, 2) && consistent(1, 2)).then_some(triple)
+    // Each worker counts once.
+    let off = |slot: usize| if (0..slot).any(|before| chosen[before].0 == chosen[slot].0) { 0 } else { shifts[slot].abs() };
+    (consistent(0, 1) && consistent(0, 2) && consistent(1, 2)).then_some((triple, off(0) + off(1) + off(2)))
 }
 
 /// State words whose outputs have a residue.
@@ -159,14 +163,15 @@ struct Queue {
     len: usize,
 }
 
-fn one_triple(path: CodePath, target: &Target, triple: Triple, control: Control<'_>) -> Found {
+/// `part`: which of the values of the first output are paired.
+fn one_triple(path: CodePath, target: &Target, triple: Triple, part: Range<usize>, control: Control<'_>) -> Found {
     let n = target.n();
     let kernels = Kernels::of(path);
     let output = target.offset + triple[0].0;
     let (near, far) = (raws(n, triple[0]), raws(n, triple[1]));
     let modulus = Modulus::new(n - triple[2].0);
     let residue = triple[2].1 - triple[2].0;
-    let next = AtomicUsize::new(0);
+    let next = AtomicUsize::new(part.start);
     let complete = AtomicBool::new(true);
     let hits = Mutex::new(Vec::new());
     let work = || {
@@ -181,7 +186,7 @@ fn one_triple(path: CodePath, target: &Target, triple: Triple, control: Control<
         };
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&one) = near.get(at) else { break };
+            let Some(&one) = near.get(at).filter(|_| at < part.end) else { break };
             if control.stopped() {
                 complete.store(false, Ordering::Relaxed);
                 break;
@@ -294,6 +299,25 @@ mod tests {
         let sighting = sighting(N, 99, 0, 256, &[1, 0]);
         assert!(search(&sighting, 0, Assume::IN_ORDER).is_empty());
         assert_eq!(search(&sighting, 0, Assume::NEIGHBOURS), [99]);
+    }
+
+    /// All pairs of these sizes take minutes without optimisations: those of a few values of the first output, the right one among them.
+    #[test]
+    fn a_part_of_the_pairs_is_enough_where_the_right_one_is_in_it() {
+        let go = AtomicBool::new(false);
+        let control = Control { stop: &go, threads: 1 };
+        for (n, seed) in [(60_000u32, 1_234_567_890u32), (100_000, 77)] {
+            let sighting = sighting(n, seed, 0, 64, &[0, 1, 2]);
+            let target = Target::streams(0, &sighting, 0, Layout::Whole).unwrap();
+            let right = Lazy::new(seed).output() / n;
+            let of_batch_64 = Assume { batches: (2, 3), ..Assume::PARTS[0] };
+            let triple = triples(&sighting, 0, of_batch_64)[0];
+            for (part, hits) in [(right..right + 1, &[seed][..]), (right + 1..right + 3, &[])] {
+                let part = part.start as usize..part.end as usize;
+                let found = one_triple(CodePath::best(), &target, triple, part, control);
+                assert_eq!(found.hits.iter().map(|hit| hit.seed).collect::<Vec<_>>(), hits, "n = {n}");
+            }
+        }
     }
 
     #[test]
