@@ -287,7 +287,7 @@ impl Inference {
         let Some(found) = result.found else {
             if result.segment == group.segment.number && !was_stopped {
                 group.owed[result.rung as usize] = result.owed.map(|price| (result.step, price));
-                group.vain[result.rung as usize] += u8::from(result.owed.is_none() && result.rung.is_long());
+                group.vain[result.rung as usize] += u8::from(result.rung.is_long() && (result.owed.is_none() || result.step > 0));
             }
             group.note = format!("{} of {} explain nothing: {:.0} orders tried", result.rung.name(), group.root, result.tried);
             return None;

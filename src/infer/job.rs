@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use super::kept::Kept;
 use super::maps::MapSet;
 use super::proof::{self, Evidence};
+use super::rungs::{all_seeds, backward_seeds};
 use crate::dataset::Manifest;
 use crate::dataset::maps::{CandidateMap as Map, NamesText};
 use crate::order::SharedSampler;
@@ -187,6 +188,21 @@ impl Job {
     #[must_use]
     pub const fn group(&self) -> usize {
         self.group
+    }
+
+    /// What is to be told of a search that takes long: what it is and what it costs.
+    #[must_use]
+    pub fn budget(&self) -> Option<String> {
+        let seconds = match self.rung {
+            Rung::Exhaustive => all_seeds(),
+            Rung::Backward => backward_seeds(),
+            _ => return None,
+        };
+        let root = if self.root.is_empty() { "the mount" } else { &self.root };
+        Some(format!(
+            "the order in which {root} is read is searched for: {}, some {seconds:.0} core-seconds at the lowest priority (--search-exhaustive=false does without)",
+            self.rung.name()
+        ))
     }
 
     /// To be set by whoever wants it to end soon; the inference does when the search is moot.

@@ -1,7 +1,8 @@
 //! Orders that nobody declared: found in what readers open, proved, and given to the planner. Pure: no I/O, no clock, no threads.
 //!
 //! [`Engine`] is the planner and [`Inference`] as one state machine. `inference` tells readers apart, `segment` remembers the front and the last
-//! opens of each pass, `group` decides which rung of the ladder is due, `job` is a search (run elsewhere), `rungs` what it tries, `proof` says
+//! opens of each pass, `group` decides which rung of the ladder is due and `cost` whether it is paid for, `walks` whether it makes sense, `job` is a search (run elsewhere), `rungs` what it
+//! tries, `maps` the numberings it tries it in, `proof` says
 //! whether an order explains the opens, `kept` what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch` holds
 //! the dictionary of torch's seeds; `verify` does it all offline.
 //!

@@ -38,8 +38,8 @@ pub(super) fn reads(manifest: &Manifest, files: u32, opens: &[Seen]) -> (Reads, 
     let (mut next, mut changes, mut before) = (0, 0, None);
     for seen in opens {
         let folder = folder(manifest, seen.file);
-        let is_near = |before: Option<FileIndex>| before.is_some_and(|before| (1..=NEAR).contains(&seen.file.0.abs_diff(before.0)));
-        let (there, by_it) = (is_near(last.insert(folder, seen.file)), is_near(own.insert(seen.process, seen.file)));
+        let follows = |before: Option<FileIndex>| before.is_some_and(|before| (1..=NEAR).contains(&seen.file.0.wrapping_sub(before.0)));
+        let (there, by_it) = (follows(last.insert(folder, seen.file)), follows(own.insert(seen.process, seen.file)));
         next += usize::from(there || by_it);
         changes += usize::from(before.is_some_and(|before| before != folder));
         before = Some(folder);
@@ -91,6 +91,20 @@ mod tests {
 
     fn shuffled(n: u32) -> Vec<u32> {
         randperm(n, &mut Mt19937::new(5))
+    }
+
+    #[test]
+    fn shuffles_over_small_directories_are_no_walks() {
+        for (files, folders) in [(200, 40), (200, 100), (500, 100), (2_000, 1_000)] {
+            let path = |file: u32| format!("train/n{:04}/{file:05}.jpg", file / (files / folders));
+            let object = |file: u32| ObjectMeta { key: path(file).into(), size: 1, etag: "".into(), mtime_seconds: 0 };
+            let manifest = Manifest::build("", (0..files).map(object).collect());
+            for opens in [24, 64, 128, files as usize] {
+                let seen = |file| Seen { now: Duration::ZERO, file: FileIndex(file), process: 1, outcome: Outcome::Miss };
+                let opens: Vec<Seen> = shuffled(files).into_iter().take(opens).map(seen).collect();
+                assert_eq!(reads(&manifest, files, &opens).0, Reads::Anywhere, "{files} {folders} {}", opens.len());
+            }
+        }
     }
 
     #[test]

@@ -209,7 +209,7 @@ impl Task {
         Self {
             planned: parts.infer.is_none(),
             scanned: false,
-            searching: searching::Searching::new(threads, searched),
+            searching: searching::Searching::new(threads, Arc::clone(&parts.stats), searched),
             watcher,
             parts,
             mean_bytes,

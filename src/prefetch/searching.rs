@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::infer::{Job, JobResult};
 use crate::order::infer::Control;
+use crate::stats::Stats;
 
 /// Searches at once: a short one does not wait behind a long one.
 pub(super) const SEARCHES_MAX: usize = 2;
@@ -20,12 +21,15 @@ pub(super) struct Searching {
     threads: usize,
     /// Whose searches run, one each, and how they are stopped.
     running: Vec<(usize, Arc<AtomicBool>)>,
+    /// What is told of long ones while they run.
+    told: Vec<(usize, String)>,
+    stats: Arc<Stats>,
     searched: mpsc::Sender<(JobResult, f64)>,
 }
 
 impl Searching {
-    pub(super) fn new(threads: usize, searched: mpsc::Sender<(JobResult, f64)>) -> Self {
-        Self { threads, running: Vec::new(), searched }
+    pub(super) fn new(threads: usize, stats: Arc<Stats>, searched: mpsc::Sender<(JobResult, f64)>) -> Self {
+        Self { threads, running: Vec::new(), told: Vec::new(), stats, searched }
     }
 
     pub(super) const fn may_start(&self) -> bool {
@@ -36,6 +40,11 @@ impl Searching {
     pub(super) fn start(&mut self, job: Job) {
         let (stop, searched, threads) = (job.stop(), self.searched.clone(), self.threads);
         let running = (job.group(), Arc::clone(&stop));
+        if let Some(budget) = job.budget() {
+            tracing::info!(threads, "{budget}");
+            self.stats.note(budget.clone());
+            self.told.push((job.group(), budget));
+        }
         // A thread of its own: a priority that was lowered cannot be raised again, so it must not be one of the runtime's. The threads that it
         // starts have the priority it has then.
         let search = move || {
@@ -54,6 +63,8 @@ impl Searching {
 
     pub(super) fn ended(&mut self, group: usize) {
         self.running.retain(|running| running.0 != group);
+        self.told.iter().filter(|told| told.0 == group).for_each(|(_, told)| self.stats.unnote(told));
+        self.told.retain(|told| told.0 != group);
     }
 
     pub(super) fn stop(&self) {

@@ -13,6 +13,11 @@ use crate::types::SampleIndex;
 /// The shuffles, a step each, and how many times as much as torch's seeds theirs cost (`benches/README.md`).
 const SHUFFLES: [(Backward, f64); 2] = [(Backward::Numpy, 1.2), (Backward::Python, 4.5)];
 
+/// Core-seconds of both, in one map.
+pub(in crate::infer) fn backward_seeds() -> f64 {
+    SHUFFLES.iter().map(|(_, times)| times).sum::<f64>() * cost::seeds(ALL_SEEDS.end as f64, 1)
+}
+
 const fn kind(shuffle: Backward, again: Again) -> OrderKind {
     match shuffle {
         Backward::Numpy => OrderKind::NumpyLegacy { again },

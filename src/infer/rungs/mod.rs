@@ -10,6 +10,7 @@ mod likely;
 mod others;
 
 pub(super) use all_seeds::all_seeds;
+pub(super) use backward::backward_seeds;
 
 use super::job::{Rung, Search};
 use super::maps::MapSet;
