@@ -56,6 +56,8 @@ const RANKS: u32 = 2_048;
 /// Epochs of usual seeds that the first step tries, for one process that reads everything, and for ranks of a world.
 const USUAL_EPOCHS: u32 = 16;
 const USUAL_EPOCHS_DEALT: u32 = 3;
+/// Processes from which on the readers may well be a node's ranks.
+const NODE: usize = 4;
 /// Opens from which on the dictionary goes beyond its first step: before, workers may be missing and nothing is found at any depth.
 const DEEP_FROM: usize = 64;
 /// The seed of a `torch.Generator()` that nobody seeded; its low word counts.
@@ -82,6 +84,7 @@ impl Search<'_> {
         Price::Of(match step {
             Step::First => return Price::Free(first),
             Step::Model => return Price::Free(model),
+            Step::Wide if self.streams() >= NODE => return Price::Free(wide),
             Step::OtherMaps if !self.job.deep => 0.0,
             Step::Wide => wide,
             Step::OtherMaps => numbering + (times - 1.0) * (first + model + wide),
