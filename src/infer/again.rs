@@ -14,11 +14,13 @@ use crate::types::{FileIndex, SampleRule};
 /// more was opened.
 const FRONT_PER_OPEN: usize = 4;
 const FRONT_LEAST: usize = 64;
+/// Files of a pass before that is worth comparing.
+pub(super) const RECORDED_LEAST: usize = 256;
 
 impl Search<'_> {
     /// The order in which files were read before.
     pub(super) fn recorded(&mut self, map: &Map) {
-        let Some(recorded) = self.job.recorded.as_ref().filter(|recorded| recorded.len() >= 256) else { return };
+        let Some(recorded) = self.job.recorded.as_ref().filter(|recorded| recorded.len() >= RECORDED_LEAST) else { return };
         if !begins_again(recorded, self.job.opens()) {
             return;
         }

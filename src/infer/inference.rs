@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::again::RECORDED_LEAST;
 use super::cost::Account;
 use super::group::{FIRST_TRY, Group};
 use super::job::{Clue, Found, Job, JobResult, Rung};
@@ -236,11 +237,16 @@ impl Inference {
             (Rung::Origin, _) => {}
             // Orders are known, or a walk has gone over into another directory: all maps. Otherwise not one more is made for it.
             (Rung::Known, _) if !group.clues.is_empty() || !remembered.is_empty() || reads == Reads::Walk && goes_over => {}
-            (Rung::Known, _) if group.recorded.is_some() || !kept.is_empty() => maps_max = computed.max(1),
+            (Rung::Known, _) if group.recorded.as_ref().is_some_and(|before| before.len() >= RECORDED_LEAST) || !kept.is_empty() => {
+                maps_max = computed.max(1);
+            }
             (Rung::Known, _) if computed > 0 && group.segment.count <= WALKS_UNTIL => maps_max = computed,
             // only what is free
             (Rung::Likely, Reads::Corner) if !self.config.patient => allowance = 0.0,
             (Rung::Known, _) | (_, Reads::Walk) | (Rung::Others, Reads::Corner) => return None,
+            // nothing could be paid for
+            (Rung::Others, _) if allowance <= 0.0 => return None,
+            (Rung::Likely, _) if allowance <= 0.0 && !group.is_free(&self.config) => return None,
             _ => {}
         }
         let group = &mut self.groups[number];

@@ -238,6 +238,13 @@ impl Job {
         JobResult { group: self.group, segment: self.segment, rung: self.rung, found, tried, rivals, maps: Some(maps), step, owed, cost }
     }
 
+    /// As if it had found nothing, at this cost.
+    #[cfg(test)]
+    pub(super) fn in_vain(self, cost: f64) -> JobResult {
+        let Self { group, segment, rung, maps, step, .. } = self;
+        JobResult { group, segment, rung, found: None, tried: 1.0, rivals: Vec::new(), maps, step, owed: None, cost }
+    }
+
     /// Too early for another numbering of a large dataset.
     pub(super) fn is_early(&self) -> bool {
         self.front.len() < MAPS_FROM && self.manifest.len() >= LARGE

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::InferConfig;
+use super::job::Rung;
 use super::verify::{Logged, Report, manifest_of, verify};
+use super::{InferConfig, Inference};
+use crate::dataset::Node;
 use crate::order::mt19937::Mt19937;
 use crate::order::torch::randperm;
+use crate::plan::Seen;
+use crate::types::Outcome;
 
 const CLASSES: u32 = 7;
 const OF_CLASS: u32 = 108;
@@ -112,4 +116,56 @@ fn readers_without_ids_are_found_or_nothing_is_claimed() {
     for report in [&alone, &pool] {
         assert!(report.orders.iter().all(|order| order.seed == 42 && order.predicted * 100 >= order.later * 99), "{report:#?}");
     }
+}
+
+/// The searches that are begun over these opens, by rung, when none of them finds anything; each is reckoned to cost so much.
+fn begun(opens: impl IntoIterator<Item = (u32, u32)>, cost: f64) -> Vec<(Rung, usize)> {
+    let paths = (0..CLASSES * OF_CLASS).map(train).chain((0..VAL).map(val));
+    let all: Vec<Logged> = paths.map(|path| Logged { at: Duration::ZERO, process: 0, path }).collect();
+    let manifest = Arc::new(manifest_of(&all));
+    let sizes: Arc<[u64]> = vec![1; manifest.len()].into();
+    let mut inference = Inference::new(Arc::clone(&manifest), sizes, InferConfig::default());
+    let mut begun: Vec<(Rung, usize)> = Vec::new();
+    for (number, (process, sample)) in opens.into_iter().enumerate() {
+        let Some(Node::File(file)) = manifest.find(&train(sample)) else { panic!("{}", train(sample)) };
+        let now = Duration::from_micros(400 * number as u64);
+        inference.opened(Seen { now, file, process, outcome: Outcome::Miss }, 0, None);
+        while let Some(job) = inference.next_job() {
+            match begun.iter_mut().find(|(rung, _)| *rung == job.rung()) {
+                Some((_, times)) => *times += 1,
+                None => begun.push((job.rung(), 1)),
+            }
+            inference.finished(job.in_vain(cost));
+        }
+    }
+    begun
+}
+
+fn times(begun: &[(Rung, usize)], wanted: Rung) -> usize {
+    begun.iter().filter(|(rung, _)| *rung == wanted).map(|(_, times)| times).sum()
+}
+
+#[test]
+fn a_walk_is_not_searched() {
+    let all = CLASSES * OF_CLASS;
+    let listed = begun((0..all).map(|sample| (5, sample)), 0.0);
+    assert!(listed.iter().all(|(rung, _)| *rung == Rung::Known), "{listed:?}");
+    // as `cp -r` goes: directory after directory, each in an order of its own. The first may be a small dataset.
+    let within = randperm(OF_CLASS, &mut Mt19937::new(3));
+    let copied = begun((0..CLASSES).rev().flat_map(|class| within.iter().map(move |k| (5, class * OF_CLASS + k))), 0.0);
+    assert!(copied.iter().all(|(rung, times)| *rung == Rung::Known || *rung == Rung::Likely && *times <= 1), "{copied:?}");
+}
+
+#[test]
+fn what_nothing_explains_is_searched_a_few_times_and_then_no_more() {
+    let all = CLASSES * OF_CLASS;
+    let shuffled = begun(randperm(all, &mut Mt19937::new(9)).into_iter().map(|sample| (5, sample)), 0.005);
+    assert!((1..=2).contains(&times(&shuffled, Rung::Likely)) && times(&shuffled, Rung::Others) <= 1, "{shuffled:?}");
+    assert_eq!(times(&shuffled, Rung::Exhaustive), 0, "the pass is over sooner: {shuffled:?}");
+    // any file, again and again: each repeat may be another pass
+    let mut die = Mt19937::new(4);
+    let access: Vec<(u32, u32)> = (0..6_000).map(|_| (5, die.random() % all)).collect();
+    let (short, long) = (begun(access[..2_000].iter().copied(), 1.0), begun(access, 1.0));
+    assert!(times(&short, Rung::Likely) <= 8 && times(&short, Rung::Likely) == times(&long, Rung::Likely), "{short:?} {long:?}");
+    assert_eq!(times(&long, Rung::Exhaustive), 0, "{long:?}");
 }
