@@ -50,8 +50,13 @@ impl Driver {
             for action in self.out.drain(..) {
                 match action {
                     Action::Fetch { file, tier } => events.push(Event::Fetched { file, tier, ahead: true }),
-                    Action::Compute { order, epoch } => {
-                        events.push(Event::Order { order, epoch, files: Arc::clone(&self.orders[usize::try_from(epoch % 2).unwrap()]) });
+                    Action::Compute { order, epoch, way } => {
+                        events.push(Event::Order {
+                            order,
+                            epoch,
+                            way,
+                            files: Arc::clone(&self.orders[usize::try_from(epoch % 2).unwrap()]),
+                        });
                     }
                     Action::Retire { .. } => {}
                 }
@@ -91,7 +96,7 @@ fn bench(c: &mut Criterion) {
             },
             |mut planner| {
                 let mut out = Vec::new();
-                planner.handle(Duration::ZERO, Event::Order { order: 0, epoch: 0, files: Arc::clone(&epoch) }, &mut out);
+                planner.handle(Duration::ZERO, Event::Order { order: 0, epoch: 0, way: 0, files: Arc::clone(&epoch) }, &mut out);
                 (planner, out)
             },
             BatchSize::PerIteration,

@@ -7,11 +7,12 @@ use std::time::Duration;
 use super::inference::Inference;
 use super::job::{Job, JobResult};
 use super::kept::{Kept, Memo};
+use super::strides::{self, Shown};
 use crate::dataset::maps::NamesText;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
-use crate::plan::{Action, Event, OrderConfig, OrderIndex, OrderState, Planner, Seen, Trust};
-use crate::types::FileIndex;
+use crate::plan::{Action, EpochFiles, Event, Going, OrderConfig, OrderIndex, OrderState, Planner, Seen, Trust, Way};
+use crate::types::{Epoch, FileIndex};
 
 /// How long the inference waits to hear whose an open is: `/proc` answers in a fraction of a millisecond.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -30,13 +31,52 @@ pub struct Followed {
     pub why: String,
     /// Seconds of search until it was found.
     pub search_seconds: f64,
+    /// The way by which the planner's epochs are the specification's, and how many numbers they are ahead of its.
+    way: Way,
+    ahead: Epoch,
+    shown: Shown,
+    /// What the planner last said of it.
+    went: Option<Going>,
+}
+
+/// An epoch that the planner wants to know.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    sampler: SharedSampler,
+    epoch: Epoch,
+    samples: Arc<[FileIndex]>,
+}
+
+impl Wanted {
+    #[must_use]
+    pub fn files(&self) -> EpochFiles {
+        EpochFiles::new(&self.sampler.order(self.epoch), &self.samples)
+    }
 }
 
 impl Followed {
     /// On the user's word.
     #[must_use]
-    pub const fn declared(spec: OrderSpec, sampler: SharedSampler, samples: Arc<[FileIndex]>) -> Self {
-        Self { spec, sampler, samples, inferred: false, why: String::new(), search_seconds: 0.0 }
+    pub fn declared(spec: OrderSpec, sampler: SharedSampler, samples: Arc<[FileIndex]>) -> Self {
+        Self {
+            spec,
+            sampler,
+            samples,
+            inferred: false,
+            why: String::new(),
+            search_seconds: 0.0,
+            way: 0,
+            ahead: 0,
+            shown: Shown::default(),
+            went: None,
+        }
+    }
+
+    /// The order that goes on by another way, from the planner's epoch `to` on, and the number of that epoch in it.
+    fn by(&self, to: Epoch, way: Way) -> Option<(OrderSpec, Epoch, SharedSampler)> {
+        let (spec, epoch) = strides::by(&self.spec, to.checked_sub(1 + self.ahead)?, way)?;
+        let sampler = spec.sampler(u32::try_from(self.samples.len()).ok()?).ok()?;
+        Some((spec, epoch, sampler))
     }
 
     /// What is to be told of the order: how it was found, and what became of it.
@@ -90,9 +130,51 @@ impl Engine {
             (Some(_), &Event::Opened { file, process, outcome }) => Some(Seen { now, file, process, outcome }),
             _ => None,
         };
+        let is_tick = matches!(event, Event::Tick);
         self.planner.handle(now, event, out);
+        self.follow_ways(is_tick);
         if let Some(seen) = opened {
             self.pending.push_back((seen, self.planner.claimed()));
+        }
+    }
+
+    /// What is to be computed for [`Action::Compute`]; `None`: it is not wanted any more.
+    #[must_use]
+    pub fn wanted(&self, order: OrderIndex, epoch: Epoch, way: Way) -> Option<Wanted> {
+        let followed = self.followed.get(order)?;
+        let samples = Arc::clone(&followed.samples);
+        if way == followed.way {
+            return Some(Wanted { sampler: Arc::clone(&followed.sampler), epoch: epoch.checked_sub(followed.ahead)?, samples });
+        }
+        let (_, epoch, sampler) = followed.by(epoch, way)?;
+        Some(Wanted { sampler, epoch, samples })
+    }
+
+    /// Tells the planner how orders may go on, and hears how they did. `anew`: what is read beside them may be another.
+    fn follow_ways(&mut self, anew: bool) {
+        let Some(inference) = &mut self.inference else { return };
+        for (order, followed) in self.followed.iter_mut().enumerate().filter(|(_, followed)| followed.inferred) {
+            let going = self.planner.going(order);
+            if !anew && followed.went == Some(going) {
+                continue;
+            }
+            if going.way != followed.way
+                && let Some((spec, epoch, sampler)) = followed.by(going.reached, going.way)
+            {
+                if let Some((_, before)) = strides::output_of(&followed.spec, 0) {
+                    followed.shown.note(before);
+                }
+                followed.shown.note(going.way);
+                followed.why = format!("the default generator goes on, {} outputs after the epoch before", going.way);
+                (followed.way, followed.ahead) = (going.way, going.reached - epoch);
+                (followed.spec, followed.sampler) = (OrderSpec { epoch, epochs: None, ..spec }, sampler);
+                inference.went_on(order, &followed.spec);
+            }
+            followed.went = Some(going);
+            let Some((_, stride)) = strides::output_of(&followed.spec, 0) else { continue };
+            let beside = inference.beside(order, going.began);
+            let samples = followed.samples.len() as u64;
+            self.planner.set_ways(order, &strides::ways(stride, going, samples, beside, &followed.shown));
         }
     }
 
@@ -148,6 +230,7 @@ impl Engine {
         let found = proposal.found;
         let config = OrderConfig { first_epoch: found.epoch, start_place: 0, epochs: found.epochs, trust: Trust::Inferred, loader: None };
         let files = u32::try_from(found.files.files.len()).unwrap_or(u32::MAX);
+        let shown = inference.shown(&found.spec);
         let followed = Followed {
             // where it holds is part of what is shown and handed on
             spec: OrderSpec { epoch: found.epoch, epochs: found.epochs, ..found.spec },
@@ -156,6 +239,10 @@ impl Engine {
             inferred: true,
             why: found.why,
             search_seconds: self.search_seconds,
+            way: 0,
+            ahead: 0,
+            shown,
+            went: None,
         };
         let order = match proposal.order.filter(|&order| order < self.followed.len()) {
             Some(order) => {
@@ -170,6 +257,7 @@ impl Engine {
         self.planner.adopt(Some(order), config, (found.epoch, found.files), &proposal.trail, out);
         let locked = self.planner.order(order).state == OrderState::Locked;
         inference.adopted(proposal.group, order, files, locked);
+        self.follow_ways(true);
         true
     }
 }

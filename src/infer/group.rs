@@ -23,6 +23,8 @@ pub(super) const FIRST_TRY: u32 = 8;
 const SEARCH_AT: u32 = 128;
 const AFTER_NEWEST: u32 = 16;
 const SEARCH_LEAST: u32 = 24;
+/// Behind a model's initialisation it looks early: that is free, or waits for being paid by itself.
+pub(super) const DEEP_AT: u32 = 64;
 /// Such tries in one segment: workers may begin one by one.
 const SETTLED_TRIES: u32 = 8;
 /// Opens for the exhaustive search: so many that a hit is no chance even where streams are not known.
@@ -40,8 +42,8 @@ pub(super) const fn schedule(rung: Rung) -> (u32, u32, u32) {
     match rung {
         // up to as many opens as are remembered
         Rung::Known => (FIRST_TRY, 2, 9),
-        // with four and sixteen times the opens, workers that began late have come, too
-        Rung::Likely => (SEARCH_AT, 4, 3),
+        // again at twice that; with four and sixteen times the opens, workers that began late have come, too
+        Rung::Likely => (DEEP_AT, 4, 4),
         Rung::Others => (SEARCH_AT, 16, 2),
         Rung::Meet => (MEET_OPENS as u32, 2, 2),
         Rung::Exhaustive | Rung::Backward | Rung::Origin => (EXHAUSTIVE_AT, 1, 1),
@@ -229,7 +231,8 @@ impl Group {
             }
         }
         let tries = &mut self.tries[rung as usize];
-        *tries = (count.saturating_mul(times).max(first), tries.1 + 1);
+        *tries =
+            if rung == Rung::Likely && count < SEARCH_AT { (SEARCH_AT, 1) } else { (count.saturating_mul(times).max(first), tries.1 + 1) };
         0
     }
 }

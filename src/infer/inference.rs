@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use super::again::RECORDED_LEAST;
 use super::cost::Account;
@@ -15,10 +16,12 @@ use super::kept::{Kept, Memo, Shelf, concerns};
 use super::maps::MAPS_MAX;
 use super::roots::Roots;
 use super::segment::Segment;
+use super::strides::{self, Beside, Shown};
 use super::walks::{Reads, reads};
 use crate::dataset::Manifest;
 use crate::dataset::maps::NamesText;
 use crate::order::spec::{OrderKind, OrderSpec};
+use crate::order::torch::RandomSource;
 use crate::plan::{OrderIndex, Seen};
 use crate::types::{Epoch, FileIndex};
 
@@ -310,6 +313,38 @@ impl Inference {
         }
         group.note.clone_from(&found.why);
         Some(Proposal { group: result.group, order: group.order, found, trail: group.segment.trail() })
+    }
+
+    /// Who else reads, beside the readers of an order, since then.
+    pub(super) fn beside(&self, order: OrderIndex, since: Option<Duration>) -> Beside {
+        let Some(group) = self.groups.iter().find(|group| group.order == Some(order)) else { return Beside::default() };
+        let others = self.groups.iter().filter(|other| other.order != Some(order) && other.job == group.job);
+        let read = others.filter(|other| since.is_some_and(|since| other.segment.read_at() > Some(since)));
+        Beside { readers: group.segment.readers() as usize, others: read.count() as u64 }
+    }
+
+    /// The strides that an order has shown in earlier runs.
+    pub(super) fn shown(&self, spec: &OrderSpec) -> Shown {
+        let mut shown = Shown::default();
+        let first = |spec: &OrderSpec| strides::output_of(spec, 0).map(|(output, _)| (spec.seed, output));
+        for clue in self.imported.iter().rev().filter(|clue| clue.spec.root == spec.root && first(&clue.spec) == first(spec)) {
+            if let Some((_, stride)) = strides::output_of(&clue.spec, 0).filter(|&(_, stride)| stride != RandomSource::STRIDE) {
+                shown.note(stride);
+            }
+        }
+        shown
+    }
+
+    /// An order has gone on from its `epoch` on by another way than was supposed.
+    pub(super) fn went_on(&mut self, order: OrderIndex, spec: &OrderSpec) {
+        let Some(group) = self.groups.iter_mut().find(|group| group.order == Some(order)) else { return };
+        let clue = Clue { epoch: spec.epoch, epochs: None, spec: spec.clone() };
+        group.clues.retain(|known| known.spec != clue.spec);
+        if is_worth_keeping(&clue) {
+            self.memos.push(Memo::Order(Box::new(spec.clone())));
+        }
+        group.clues.insert(0, clue);
+        group.clues.truncate(CLUES_MAX);
     }
 
     /// The order that a proposal became.

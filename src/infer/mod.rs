@@ -4,7 +4,7 @@
 //! opens of each pass, `group` decides which rung of the ladder is due and `cost` whether it is paid for, `walks` whether it makes sense, `job` is a search (run elsewhere), `rungs` what it
 //! tries, `maps` the numberings it tries it in, `proof` says
 //! whether an order explains the opens, `kept` what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch` holds
-//! the dictionary of torch's seeds; `verify` does it all offline.
+//! the dictionary of torch's seeds, `strides` how its default generator may go on; `verify` does it all offline.
 //!
 //! Right or silent: nothing is followed that is not proved by a likelihood ratio of 10^6 times the orders tried, in order along each stream.
 //!
@@ -23,6 +23,7 @@ mod roots;
 mod rungs;
 mod segment;
 mod sequential;
+mod strides;
 mod torch;
 pub mod verify;
 #[cfg(test)]

@@ -243,6 +243,11 @@ impl Segment {
         self.last.back().map_or(0.0, |noted| noted.seen.now.saturating_sub(since).as_secs_f64())
     }
 
+    /// When the last open was.
+    pub(super) fn read_at(&self) -> Option<Duration> {
+        self.last.back().map(|noted| noted.seen.now)
+    }
+
     /// Opens a second in this segment.
     pub(super) fn rate(&self) -> f64 {
         let seconds = self.elapsed(self.began);

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Engine, InferConfig, Inference};
 use crate::dataset::{Manifest, Node};
 use crate::order::infer::Control;
-use crate::plan::{Action, EpochFiles, Event, Planner, PlannerConfig};
+use crate::plan::{Action, Event, Planner, PlannerConfig};
 use crate::types::{FileIndex, ObjectMeta, Outcome};
 
 /// One open of a log.
@@ -163,11 +163,11 @@ impl Play<'_> {
     fn answer(&mut self, now: Duration, out: &mut Vec<Action>) {
         while !out.is_empty() {
             for action in std::mem::take(out) {
-                if let Action::Compute { order, epoch } = action
-                    && let Some(followed) = self.engine.followed().get(order)
+                if let Action::Compute { order, epoch, way } = action
+                    && let Some(wanted) = self.engine.wanted(order, epoch, way)
                 {
-                    let files = Arc::new(EpochFiles::new(&followed.sampler.order(epoch), &followed.samples));
-                    self.engine.handle(now, Event::Order { order, epoch, files }, out);
+                    let files = Arc::new(wanted.files());
+                    self.engine.handle(now, Event::Order { order, epoch, way, files }, out);
                 }
             }
         }

@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::simulate::Dice;
-use super::{Action, EpochFiles, Event, OrderConfig, OrderState, Planner, PlannerConfig};
+use super::{Action, EpochFiles, Event, OrderConfig, OrderState, Planner, PlannerConfig, Way};
 use crate::order::mt19937::Mt19937;
 use crate::order::torch::randperm;
 use crate::types::{Epoch, FileIndex, Outcome};
 
 /// An epoch of `DataLoader(shuffle=True)` after `torch.manual_seed(seed)`.
 pub(super) fn torch(n: u32, seed: u64, epoch: Epoch) -> Vec<FileIndex> {
+    torch_from(n, seed, 3 + 4 * epoch)
+}
+
+/// ... that is seeded with an output of the default generator.
+pub(super) fn torch_from(n: u32, seed: u64, output: u64) -> Vec<FileIndex> {
     let mut default = Mt19937::new(seed);
-    default.skip(3 + 4 * epoch);
+    default.skip(output);
     randperm(n, &mut Mt19937::new(u64::from(default.random()))).into_iter().map(FileIndex).collect()
 }
 
@@ -74,7 +79,7 @@ pub(super) struct Desk {
     pub(super) planner: Planner,
     pub(super) here: HashSet<u32>,
     pub(super) now: Duration,
-    pub(super) orders: Vec<Box<dyn Fn(Epoch) -> EpochFiles>>,
+    pub(super) orders: Vec<Box<dyn Fn(Epoch, Way) -> EpochFiles>>,
 }
 
 impl Desk {
@@ -97,8 +102,8 @@ impl Desk {
                     Action::Retire { file } => {
                         self.here.remove(&file.0);
                     }
-                    Action::Compute { order, epoch } => {
-                        events.push_back(Event::Order { order, epoch, files: Arc::new((self.orders[order])(epoch)) });
+                    Action::Compute { order, epoch, way } => {
+                        events.push_back(Event::Order { order, epoch, way, files: Arc::new((self.orders[order])(epoch, way)) });
                     }
                 }
             }
@@ -137,7 +142,7 @@ fn every_open_of_a_right_order_is_predicted_whatever_the_loader() {
     ] {
         for run in 1..6 {
             let mut desk = Desk::new(n, u64::from(n) * 400 + 8_000_000);
-            desk.orders.push(Box::new(move |epoch| EpochFiles { files: torch(n, seed, epoch), stride: 1 }));
+            desk.orders.push(Box::new(move |epoch, _| EpochFiles { files: torch(n, seed, epoch), stride: 1 }));
             desk.planner.add_order(OrderConfig::default());
             desk.tell(Event::Tick);
             let mut loader = Loader { workers, batch, dice: Dice::new(run), next_process: 100 };
@@ -169,8 +174,8 @@ fn validation_is_fetched_ahead_beside_a_full_look_ahead() {
     let (n, m) = (2_000u32, 200u32);
     for workers in [1, 2, 4] {
         let mut desk = Desk::new(n + m, u64::from(n + m) * 200);
-        desk.orders.push(Box::new(move |epoch| EpochFiles { files: torch(n, 7, epoch), stride: 1 }));
-        desk.orders.push(Box::new(move |_| EpochFiles { files: (n..n + m).map(FileIndex).collect(), stride: 1 }));
+        desk.orders.push(Box::new(move |epoch, _| EpochFiles { files: torch(n, 7, epoch), stride: 1 }));
+        desk.orders.push(Box::new(move |_, _| EpochFiles { files: (n..n + m).map(FileIndex).collect(), stride: 1 }));
         desk.planner.add_order(OrderConfig::default());
         desk.planner.add_order(OrderConfig::default());
         desk.tell(Event::Tick);

@@ -1,26 +1,29 @@
 //! One order: which epoch its readers are in, where in it, and whether the order is to be believed.
 //!
 //! Searching → Locked → Lost, never an error. Locked, every open belongs to the current pass, to its successor (readers are skewed over the
-//! boundary, there is no barrier) or to the rival of the successor: the same epoch once more, because `set_epoch` is easily forgotten. Lost,
-//! a few other epochs at any offset are candidates; the first that is trusted takes over. It decides nothing about bytes.
+//! boundary, there is no barrier) or to a rival of the successor (`rival`: the same epoch once more, another way on). Lost, a few other epochs at any offset are candidates; the first that is trusted takes over. It decides nothing about bytes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 mod adopt;
+mod ahead;
 mod choice;
 mod rate;
+mod rival;
 mod search;
 
 pub(crate) use choice::Choice;
 use choice::Which;
 use rate::Rate;
+use rival::Rival;
 
 use super::belief::{Belief, ELSEWHERE, Verdict};
+use super::count::EpochCount;
 use super::next_use::{NextUse, Round, epochs_needed};
-use super::pass::{EpochCount, EpochIndex, Pass};
-use super::{Action, EpochFiles, OrderConfig, OrderIndex, OrderState, Trust};
+use super::pass::{EpochIndex, Pass};
+use super::{Action, EpochFiles, OrderConfig, OrderIndex, OrderState, Trust, Way, WayOn};
 use crate::types::{Epoch, FileIndex, Outcome};
 
 /// Epochs of which the order is held at once, per order (12 bytes a file each).
@@ -45,11 +48,25 @@ pub(crate) struct Cursor {
     pub(crate) done: VecDeque<EpochCount>,
     /// Current, then successor.
     pub(crate) passes: VecDeque<Pass>,
-    rival: Option<Pass>,
+    rivals: Vec<Rival>,
+    /// Places that a loader like the one seen opens first: of each pass that may come next they are fetched first.
+    opening: Vec<u32>,
+    /// Files fetched for passes that do not come: to be settled.
+    stale: Vec<FileIndex>,
+    /// How it goes on.
+    way: Way,
+    /// The first epoch reached by it.
+    reached: Epoch,
+    /// An epoch reached by that way was read.
+    proven: bool,
+    /// Other ways worth a comparison.
+    ways: Vec<WayOn>,
+    /// Round of the pass for which the way is decided.
+    settled: Round,
     closing: Option<Pass>,
     candidates: Vec<Pass>,
     known: HashMap<Epoch, Arc<EpochIndex>>,
-    asked: HashSet<Epoch>,
+    asked: HashSet<(Epoch, Way)>,
     odds: HashMap<u32, f64>,
     /// The same epoch is read again and again.
     repeats: bool,
@@ -64,6 +81,8 @@ pub(crate) struct Cursor {
     next_trial: Epoch,
     last_epoch: Epoch,
     rate: Rate,
+    /// The last open that was an access.
+    opened_at: Duration,
 }
 
 impl Cursor {
@@ -81,7 +100,14 @@ impl Cursor {
             rekey: false,
             done: VecDeque::new(),
             passes: VecDeque::new(),
-            rival: None,
+            rivals: Vec::new(),
+            opening: Vec::new(),
+            stale: Vec::new(),
+            way: 0,
+            reached: 0,
+            proven: false,
+            ways: Vec::new(),
+            settled: 0,
             closing: None,
             candidates: Vec::new(),
             known: HashMap::new(),
@@ -95,6 +121,7 @@ impl Cursor {
             strict: false,
             next_trial: 0,
             rate: Rate::default(),
+            opened_at: Duration::ZERO,
         }
     }
 
@@ -123,7 +150,7 @@ impl Cursor {
 
     /// Round of the pass whose prefetch takes it for granted that this file is here.
     pub(crate) fn counts_on(&self, file: FileIndex) -> Option<Round> {
-        self.passes.iter().find(|pass| pass.counts_on(file)).map(|pass| pass.round)
+        self.passes.iter().find(|pass| pass.counts_on(file)).map(|pass| pass.round).or_else(|| self.is_of_a_front(file))
     }
 
     fn last_round_epoch(&self) -> Option<Epoch> {
@@ -159,22 +186,32 @@ impl Cursor {
         }
         for epoch in wanted.into_iter().flatten() {
             let needed = self.is_locked() || !self.known.contains_key(&epoch);
-            if needed && self.asked.insert(epoch) {
-                out.push(Action::Compute { order, epoch });
+            if needed && self.asked.insert((epoch, self.way)) {
+                out.push(Action::Compute { order, epoch, way: self.way });
             }
+        }
+        if self.is_locked()
+            && let Some((epoch, way)) = self.next_way()
+            && self.asked.insert((epoch, way))
+        {
+            out.push(Action::Compute { order, epoch, way });
         }
     }
 
     /// The order of an epoch arrived.
-    pub(crate) fn on_order(&mut self, epoch: Epoch, files: Arc<EpochFiles>, sizes: &[u64], round: Round) {
-        self.asked.remove(&epoch);
+    pub(crate) fn on_order(&mut self, epoch: Epoch, way: Way, files: Arc<EpochFiles>, sizes: &[u64], round: Round) {
+        self.asked.remove(&(epoch, way));
         if files.files.is_empty() || u32::try_from(files.files.len()).is_err() || files.files.iter().any(|f| f.at() >= sizes.len()) {
             "an epoch of this order is empty or names files that are not in the manifest".clone_into(&mut self.note);
             return;
         }
         if self.is_locked() {
             let (current, end) = (self.round(), self.next_use.end());
-            if self.passes.len() < 2 && self.epoch_of(current + 1) == Some(epoch) {
+            if way != self.way {
+                if self.epoch_of(current + 1) == Some(epoch) {
+                    self.on_way(Arc::new(EpochIndex::new(epoch, files, sizes)), way);
+                }
+            } else if self.passes.len() < 2 && self.epoch_of(current + 1) == Some(epoch) {
                 let index = self.index(epoch, files, sizes);
                 self.succeed(index);
             } else if self.epoch_of(end) == Some(epoch) && end > current {
@@ -200,7 +237,7 @@ impl Cursor {
 
     fn index(&mut self, epoch: Epoch, files: Arc<EpochFiles>, sizes: &[u64]) -> Arc<EpochIndex> {
         if self.known.len() >= EPOCHS_MAX {
-            let used: HashSet<Epoch> = self.passes.iter().chain(&self.candidates).chain(&self.rival).map(|p| p.index.epoch).collect();
+            let used: HashSet<Epoch> = self.passes.iter().chain(&self.candidates).map(|p| p.index.epoch).collect();
             self.known.retain(|epoch, _| used.contains(epoch));
         }
         Arc::clone(self.known.entry(epoch).or_insert_with(|| Arc::new(EpochIndex::new(epoch, files, sizes))))
@@ -221,7 +258,8 @@ impl Cursor {
         self.candidates.clear();
         self.passes.clear();
         self.passes.push_back(pass);
-        self.rival = None;
+        self.rivals.clear();
+        self.opening.clear();
         self.repeats = false;
         self.since_current = 0;
         self.odds.clear();
@@ -273,26 +311,21 @@ impl Cursor {
             self.odds.insert(process, odds);
         }
         let moved_on = choice.which != Which::Current;
-        for (pass, sight) in [(self.passes.get_mut(1), choice.successor), (self.rival.as_mut(), choice.rival)] {
-            let (Some(pass), Some(sight)) = (pass, sight) else { continue };
-            if let Some(place) = sight.place.filter(|_| sight.fresh) {
-                pass.follow(process, place);
-            }
-            if moved_on {
-                pass.belief.add(sight.ratio);
-            }
+        if choice.odds.is_some() {
+            self.look_back(file, process, choice.which);
         }
         let place = choice.sight.place.filter(|_| choice.sight.fresh)?;
         let expected = choice.sight.is_predicted();
         self.predicted += u64::from(expected);
-        self.belief.add(choice.sight.ratio);
+        self.belief.add(choice.ratio());
         self.rate.open(now, outcome);
+        self.opened_at = now;
         // A stray does not keep an epoch open.
         self.since_current = if moved_on || !expected { self.since_current.saturating_add(1) } else { 0 };
         let pass = match choice.which {
             Which::Current => self.passes.front_mut(),
             Which::Successor => self.passes.get_mut(1),
-            Which::Rival => self.rival.as_mut(),
+            Which::Rival(number) => self.rivals.get_mut(number).map(|rival| &mut rival.pass),
         }?;
         pass.mark(place, process, expected);
         pass.count.count(now, outcome, size);
@@ -308,8 +341,11 @@ impl Cursor {
         self.passes.iter_mut().find(|pass| pass.round == round).map(|pass| &mut pass.count)
     }
 
-    /// A reader of this order opened a file that is not in it.
+    /// A reader of this order opened a file that is not in it. Between two passes it may read whatever it likes.
     pub(crate) fn doubt(&mut self) {
+        if self.is_read() {
+            return;
+        }
         self.observed += 1;
         self.belief.add(ELSEWHERE);
         if let Some(pass) = self.passes.front_mut() {
@@ -333,7 +369,7 @@ impl Cursor {
             None if self.is_over() && self.passes.front().is_some_and(|pass| pass.opened_count() == pass.len()) => self.finish(),
             None => {
                 self.oppose();
-                self.decide_rival();
+                self.decide();
                 self.advance();
             }
         }
@@ -359,23 +395,22 @@ impl Cursor {
     /// The current pass is over when all of it was opened and the next has begun, or when nobody has come back to it for long.
     fn advance(&mut self) {
         let (Some(current), Some(next)) = (self.passes.front(), self.passes.get(1)) else { return };
-        let rival = self.rival.as_ref().map_or(0.0, |r| r.belief.ln());
+        let rival = self.best_rival().map_or(0.0, |(_, ln)| ln);
         let complete = current.opened_count() == current.len();
-        let sure = next.belief.ln() > rival + 3.0 || next.opened_count() >= 64;
+        let better = if self.is_contested() { choice::GATHERED } else { 3.0 };
+        let sure = next.belief.ln() > rival + better || next.opened_count() >= 64 && next.belief.ln() >= rival;
         // Ranks drift and read in bursts of a batch per worker: only a long silence is the end.
         let idle = (next.len() / 8).max(1024).min(next.len() / 4).max(1);
         if !(complete && next.opened_count() > 0 && sure || self.since_current > idle && next.opened_count() > idle / 2) {
             return;
         }
+        self.settle_rivals();
         let closing = self.passes.pop_front();
         if let (Some(ended), Some(next)) = (&closing, self.passes.front_mut()) {
             next.follows(ended);
         }
         if let Some(unfinished) = std::mem::replace(&mut self.closing, closing) {
             self.row(unfinished.count);
-        }
-        if let Some(rival) = self.rival.take() {
-            self.passes[0].count.merge(&rival.count); // a stray or two of the first opens
         }
         self.since_current = 0;
         self.odds.clear();
@@ -419,57 +454,8 @@ impl Cursor {
         self.done.iter().chain(self.closing.iter().chain(&self.passes).map(|pass| &pass.count).filter(|count| count.accesses > 0))
     }
 
-    /// The next place to fetch: pass (0 current, 1 successor), place and seconds until it is read. `skip` says which files need no fetch.
-    pub(crate) fn next_missing(&mut self, steps: &mut u32, mut skip: impl FnMut(FileIndex, Round) -> bool) -> Option<(usize, u32, f64)> {
-        if !self.is_locked() {
-            return None;
-        }
-        let rate = if self.rate.places_per_second > 0.0 { self.rate.places_per_second } else { 1.0 };
-        let mut distance = 0;
-        for (number, pass) in self.passes.iter_mut().enumerate() {
-            let front = pass.front();
-            pass.scan = pass.scan.max(front);
-            while pass.scan < pass.len() {
-                if *steps == 0 {
-                    return None;
-                }
-                let place = pass.scan;
-                if !pass.is_opened(place) && !skip(pass.file(place), pass.round) {
-                    return Some((number, place, f64::from(distance + (place - front)) / rate));
-                }
-                pass.scan += 1;
-                *steps -= 1;
-            }
-            distance += pass.len().saturating_sub(front);
-        }
-        None
-    }
-
-    /// A file that was passed by prefetch is missing after all.
-    pub(crate) fn rewind(&mut self, file: FileIndex) {
-        for pass in &mut self.passes {
-            let back = pass.index.places(file).iter().copied().find(|&place| !pass.is_opened(place) && place >= pass.front());
-            if let Some(place) = back {
-                pass.scan = pass.scan.min(place);
-                return;
-            }
-        }
-    }
-
     pub(crate) fn last_epoch(&self) -> Epoch {
         self.last_epoch
-    }
-
-    /// Unopened places from the front on.
-    pub(crate) fn upcoming(&self, limit: usize) -> Vec<(Epoch, FileIndex)> {
-        let places = |pass: &Pass| {
-            (pass.front()..pass.len())
-                .filter(|&p| !pass.is_opened(p))
-                .map(|p| (pass.index.epoch, pass.file(p)))
-                .take(limit)
-                .collect::<Vec<_>>()
-        };
-        self.passes.iter().flat_map(places).take(limit).collect()
     }
 
     /// Places between the slowest and the fastest reader, at most.

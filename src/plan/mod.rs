@@ -17,6 +17,7 @@ use crate::types::{Epoch, ErrorKind, FileIndex, Outcome};
 
 pub(crate) mod belief;
 mod bounds;
+mod count;
 #[cfg(test)]
 mod count_tests;
 mod cursor;
@@ -29,13 +30,41 @@ mod residency;
 pub mod simulate;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod way_tests;
 
-pub use pass::EpochCount;
+pub use count::EpochCount;
 pub use planner::Planner;
 pub use residency::Wasted;
 
 /// Number of an order of this mount, in the sequence they were added.
 pub type OrderIndex = usize;
+
+/// How an order goes on from epoch to epoch: a number that its maker gives a meaning (outputs of a generator between two epochs). 0: as it was
+/// going when it was added.
+pub type Way = u64;
+
+/// A way on other than the one supposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WayOn {
+    pub way: Way,
+    /// Likely enough that the front of the epoch it leads to is fetched before anybody has opened a file of it.
+    pub likely: bool,
+}
+
+/// Which way an order goes, as far as opens have told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Going {
+    pub way: Way,
+    /// An epoch reached by it was read.
+    pub proven: bool,
+    /// The epoch being read.
+    pub epoch: Epoch,
+    /// The first epoch reached by it.
+    pub reached: Epoch,
+    /// When it began.
+    pub began: Option<Duration>,
+}
 
 /// What the planner learns.
 #[derive(Clone, Debug)]
@@ -53,7 +82,7 @@ pub enum Event {
     /// The cache let go of a file by itself (damaged, tier lost, evicted as unplanned).
     Gone { file: FileIndex },
     /// The order of an epoch, asked for with [`Action::Compute`]: files at each place, and the number of local ranks.
-    Order { order: OrderIndex, epoch: Epoch, files: Arc<EpochFiles> },
+    Order { order: OrderIndex, epoch: Epoch, way: Way, files: Arc<EpochFiles> },
     /// A tier may hold this much from now on.
     Capacity { tier: usize, bytes: u64 },
     /// What the door measured lately. `latency_p999`: of a request, or of a whole batch; `in_flight_max`: fetches at once, the entries of batches
@@ -89,8 +118,8 @@ pub enum Action {
     Fetch { file: FileIndex, tier: usize },
     /// Let go of a file.
     Retire { file: FileIndex },
-    /// Compute the order of an epoch and send it as [`Event::Order`].
-    Compute { order: OrderIndex, epoch: Epoch },
+    /// Compute the order of an epoch, reached from the one before it by this way, and send it as [`Event::Order`].
+    Compute { order: OrderIndex, epoch: Epoch, way: Way },
 }
 
 /// What the planner must know of the mount.

@@ -5,12 +5,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::EpochFiles;
 use super::belief::{Belief, Density, ELSEWHERE, Kernel};
+use super::count::EpochCount;
 use super::next_use::Round;
-use crate::types::{Epoch, FileIndex, Outcome};
+use crate::types::{Epoch, FileIndex};
 
 /// An epoch's order and its inverse: the places of each file, in compressed rows (8 bytes a file).
 #[derive(Debug)]
@@ -64,76 +64,6 @@ impl EpochIndex {
     }
 }
 
-/// Accesses, bytes and time of one pass.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct EpochCount {
-    pub epoch: Epoch,
-    pub accesses: u64,
-    pub retained: u64,
-    pub in_time: u64,
-    pub late: u64,
-    pub miss: u64,
-    pub retained_bytes: u64,
-    pub in_time_bytes: u64,
-    pub late_bytes: u64,
-    pub miss_bytes: u64,
-    /// From its first open to its last.
-    pub seconds: f64,
-    /// What the ideal cache of the same capacity would have retained of the same accesses, by bytes.
-    pub bound_retained_rate: f64,
-    /// Bytes accessed that the ideal cache must have fetched.
-    pub bound_store_bytes: u64,
-    /// Of the accesses so far, bytes the ideal cache had.
-    pub(crate) bound_retained_bytes: u64,
-    pub(crate) began: Option<Duration>,
-}
-
-impl EpochCount {
-    /// Bytes accessed.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.retained_bytes + self.in_time_bytes + self.late_bytes + self.miss_bytes
-    }
-
-    /// Takes over accesses that were counted for a pass that turned out to be another.
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.accesses += other.accesses;
-        self.retained += other.retained;
-        self.in_time += other.in_time;
-        self.late += other.late;
-        self.miss += other.miss;
-        self.retained_bytes += other.retained_bytes;
-        self.in_time_bytes += other.in_time_bytes;
-        self.late_bytes += other.late_bytes;
-        self.miss_bytes += other.miss_bytes;
-        self.bound_retained_bytes += other.bound_retained_bytes;
-        self.bound();
-    }
-
-    /// Brings the bound's rate and store bytes up to date.
-    pub(crate) fn bound(&mut self) {
-        let bytes = self.bytes();
-        #[expect(clippy::cast_precision_loss, reason = "a rate")]
-        let rate = if bytes == 0 { 0.0 } else { self.bound_retained_bytes as f64 / bytes as f64 };
-        self.bound_retained_rate = rate;
-        self.bound_store_bytes = bytes.saturating_sub(self.bound_retained_bytes);
-    }
-
-    pub(crate) fn count(&mut self, now: Duration, outcome: Outcome, size: u64) {
-        let (count, bytes) = match outcome {
-            Outcome::Retained => (&mut self.retained, &mut self.retained_bytes),
-            Outcome::InTime => (&mut self.in_time, &mut self.in_time_bytes),
-            Outcome::Late => (&mut self.late, &mut self.late_bytes),
-            Outcome::Miss => (&mut self.miss, &mut self.miss_bytes),
-        };
-        *count += 1;
-        *bytes += size;
-        self.accesses += 1;
-        let began = *self.began.get_or_insert(now);
-        self.seconds = now.saturating_sub(began).as_secs_f64();
-    }
-}
-
 /// How an open looks from a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
@@ -165,6 +95,11 @@ const RUN_SEARCH: u32 = 8;
 const REACH_SHARE: u32 = 2;
 const REACH_LEAST: u32 = 256;
 const REACH_MOST: u32 = 4096;
+/// Of a pass that may come next so many places are fetched before it is opened: four opens tell whether it comes, and its readers open more only
+/// while that is found out; a small part of the epoch, if it does not come.
+const OPENING_SHARE: u32 = 16;
+const OPENING_LEAST: u32 = 64;
+const OPENING_MOST: u32 = 512;
 /// Processes remembered; more than ranks × workers of any node, a bound for thread pools that never reuse an id.
 const PROCESSES_MAX: usize = 4096;
 
@@ -198,6 +133,8 @@ pub(crate) struct Pass {
     pub(crate) count: EpochCount,
     /// Prefetch has looked at all places before this one.
     pub(crate) scan: u32,
+    /// ... and at so many of those that are opened first, where it is not known which pass comes next.
+    pub(crate) looked: usize,
     /// Places before this one are over: opened or passed over.
     pub(crate) tail: u32,
     kernel: Kernel,
@@ -214,6 +151,8 @@ pub(crate) struct Pass {
     high: u32,
     opens: u64,
     recent: Vec<Recent>,
+    /// The first places opened, in their sequence, up to [`OPENING_MOST`].
+    first: Vec<u32>,
     front: u32,
     /// An open was where it was expected.
     begun: bool,
@@ -235,6 +174,7 @@ impl Pass {
             density: Density::default(),
             count: EpochCount { epoch: index.epoch, ..EpochCount::default() },
             scan: begin,
+            looked: 0,
             tail: begin,
             kernel: Kernel::new(len as usize),
             opened: vec![0; (len as usize).div_ceil(64)],
@@ -246,6 +186,7 @@ impl Pass {
             high: begin,
             opens: 0,
             recent: (0..index.order.stride.max(1)).map(|_| Recent::default()).collect(),
+            first: Vec::new(),
             front: begin,
             begun: false,
             widest: 0,
@@ -286,6 +227,17 @@ impl Pass {
     fn find_front(&self) -> u32 {
         let fronts = self.recent.iter().map(|rank| rank.places.front().map(|&(_, place)| place).or(self.start));
         fronts.flatten().min().unwrap_or(self.front)
+    }
+
+    /// One past the furthest place opened where it was expected.
+    pub(crate) const fn high(&self) -> u32 {
+        self.high
+    }
+
+    /// The places that its loader opened first, in their sequence; by place where the beginning was not seen. Of the next pass it opens the same.
+    pub(crate) fn opening(&self) -> Vec<u32> {
+        let most = (self.len() / OPENING_SHARE).clamp(OPENING_LEAST, OPENING_MOST);
+        if self.first.contains(&0) { self.first.iter().copied().take(most as usize).collect() } else { (0..most).collect() }
     }
 
     /// How far readers are apart.
@@ -423,6 +375,9 @@ impl Pass {
         }
         self.follow(process, place);
         self.opens += 1;
+        if self.first.len() < OPENING_MOST as usize {
+            self.first.push(place);
+        }
         let before = place.checked_sub(stride);
         let before_opened = before.is_none_or(|before| self.is_opened(before));
         if !self.is_opened(place) {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bounds::Ideal;
+use super::count::EpochCount;
 use super::cursor::{Choice, Cursor};
 use super::lookahead::Window;
 use super::next_use::{FAR, Round};
-use super::pass::EpochCount;
 use super::residency::{Class, Residency};
-use super::{Action, Event, OrderConfig, OrderIndex, OrderView, PlannerConfig, PlannerView};
+use super::{Action, Event, Going, OrderConfig, OrderIndex, OrderView, PlannerConfig, PlannerView, Way, WayOn};
 use crate::types::{Epoch, ErrorKind, FileIndex, Outcome};
 
 /// Places looked at per event: prefetch over a fully cached epoch must not make one event slow (about 40 µs).
@@ -130,10 +130,10 @@ impl Planner {
                 self.blocked = false;
                 self.orders.iter_mut().for_each(|order| order.rewind(file));
             }
-            Event::Order { order, epoch, files } => {
+            Event::Order { order, epoch, way, files } => {
                 let round = self.round();
                 if let Some(cursor) = self.orders.get_mut(order) {
-                    cursor.on_order(epoch, files, &self.sizes, round);
+                    cursor.on_order(epoch, way, files, &self.sizes, round);
                 }
             }
             Event::Capacity { tier, bytes } => self.resize(tier, bytes),
@@ -317,6 +317,9 @@ impl Planner {
                 self.settle(file);
             }
             self.passed = passed;
+            for file in self.orders[number].take_stale() {
+                self.settle_now(file);
+            }
             if std::mem::take(&mut self.orders[number].rekey) {
                 self.sweep = Some(0);
             }
@@ -354,7 +357,7 @@ impl Planner {
         let mut steps = SCAN_STEPS;
         while !self.blocked && self.books.in_flight_files() < self.in_flight_max.saturating_mul(QUEUE_PER_REQUEST) {
             let Some((order, pass_number, place)) = self.earliest(&mut steps) else { return };
-            let pass = &self.orders[order].passes[pass_number];
+            let pass = self.orders[order].pass(pass_number);
             let (file, round) = (pass.file(place), pass.round);
             let size = self.rooms[file.at()];
             if self.books.ahead_files() > 0 && self.books.ahead_bytes() + size > self.window.limit() {
@@ -372,7 +375,7 @@ impl Planner {
             let Some((tier, promised)) = placed else {
                 if size > self.books.largest_tier() {
                     // It can never be cached: leave it to demand.
-                    self.orders[order].passes[pass_number].scan += 1;
+                    self.orders[order].leave(pass_number, place);
                     continue;
                 }
                 return;
@@ -441,8 +444,27 @@ impl Planner {
 
     /// The next files this order's readers will open, and are not known to have opened: for people, at most `limit`.
     #[must_use]
-    pub fn upcoming(&self, order: OrderIndex, limit: usize) -> Vec<(Epoch, FileIndex)> {
-        self.orders[order].upcoming(limit)
+    pub fn upcoming(&self, order: OrderIndex, now: Duration, limit: usize) -> Vec<(Epoch, FileIndex)> {
+        self.orders[order].upcoming(now, limit)
+    }
+
+    /// ... if it goes on by another way than supposed: by each likely one, as long as it is not known.
+    #[must_use]
+    pub fn perhaps(&self, order: OrderIndex, limit: usize) -> Vec<(Way, Vec<FileIndex>)> {
+        self.orders[order].perhaps(limit)
+    }
+
+    /// Which way it goes.
+    #[must_use]
+    pub fn going(&self, order: OrderIndex) -> Going {
+        self.orders[order].going()
+    }
+
+    /// The ways on that are to be compared with the one supposed, the likeliest first.
+    pub fn set_ways(&mut self, order: OrderIndex, ways: &[WayOn]) {
+        if let Some(cursor) = self.orders.get_mut(order) {
+            cursor.set_ways(ways);
+        }
     }
 
     /// Whether a file is here, or asked for.

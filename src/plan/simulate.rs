@@ -287,7 +287,7 @@ impl<'a> World<'a> {
                 What::Consumed(run, rank) => self.consumed(run, rank),
                 What::Computed(run, epoch) => {
                     let files = Arc::new((self.plan.runs[run].predicted.0)(epoch));
-                    self.tell(Event::Order { order: run, epoch, files });
+                    self.tell(Event::Order { order: run, epoch, way: 0, files });
                 }
                 What::Tick => {
                     let running = (0..self.live.len()).any(|r| self.live[r].passes_done < self.plan.runs[r].passes);
@@ -348,7 +348,7 @@ impl<'a> World<'a> {
         self.planner.handle(self.now, event, &mut actions);
         for action in actions.drain(..) {
             match action {
-                Action::Compute { order, epoch } => self.at(self.now + Duration::from_millis(5), What::Computed(order, epoch)),
+                Action::Compute { order, epoch, .. } => self.at(self.now + Duration::from_millis(5), What::Computed(order, epoch)),
                 Action::Retire { file } => self.retire(file),
                 Action::Fetch { file, tier } => self.fetch_ahead(file, tier),
             }

@@ -21,7 +21,7 @@ use crate::observe::record::Recorder;
 use crate::observe::watch::Watcher;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
-use crate::plan::{Action, EpochFiles, Event, OrderIndex, OrderState, Planner};
+use crate::plan::{Action, EpochFiles, Event, OrderIndex, OrderState, Planner, Way};
 use crate::stats::Stats;
 use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent};
 
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-type Computed = (OrderIndex, Epoch, Arc<EpochFiles>);
+type Computed = (OrderIndex, Epoch, Way, Arc<EpochFiles>);
 
 struct Task {
     parts: Parts,
@@ -158,7 +158,7 @@ pub async fn run(
                 let bytes = *task.parts.memory_limit.borrow_and_update();
                 task.handle(Event::Capacity { tier: 0, bytes });
             }
-            Some((order, epoch, files)) = orders.recv() => task.handle(Event::Order { order, epoch, files }),
+            Some((order, epoch, way, files)) = orders.recv() => task.handle(Event::Order { order, epoch, way, files }),
             Some(spec) = task.parts.imports.recv() => drop(task.engine.import(spec)),
             Some((result, seconds)) = results.recv() => task.searched(result, seconds),
             Some(text) = read_texts.recv() => task.engine.text(text),
@@ -319,7 +319,7 @@ impl Task {
         let Some(most) = self.parts.door.announce_max().filter(|_| self.announcer.is_due(now)) else { return };
         let planner = self.engine.planner();
         let followed = (0..planner.orders()).filter(|&order| planner.order(order).state == OrderState::Locked);
-        let upcoming = followed.flat_map(|order| planner.upcoming(order, announce::DEPTH)).map(|(_, file)| file);
+        let upcoming = followed.flat_map(|order| planner.upcoming(order, now, announce::DEPTH)).map(|(_, file)| file);
         let files = self.announcer.next(now, upcoming, |file| planner.is_near(file), most, rand::random());
         let keys = files.into_iter().map(|file| (self.parts.object)(file).key).collect();
         self.parts.door.announce(keys);
@@ -334,7 +334,7 @@ impl Task {
                         self.parts.door.forget(&(self.parts.object)(file).version());
                         (self.parts.invalidate)(file);
                     }
-                    Action::Compute { order, epoch } => self.compute(order, epoch),
+                    Action::Compute { order, epoch, way } => self.compute(order, epoch, way),
                 }
             }
         }
@@ -350,14 +350,12 @@ impl Task {
         self.parts.door.prefetch(&object, tier);
     }
 
-    fn compute(&self, order: OrderIndex, epoch: Epoch) {
-        let Some(known) = self.engine.followed().get(order) else { return };
-        let (sampler, samples) = (Arc::clone(&known.sampler), Arc::clone(&known.samples));
+    fn compute(&self, order: OrderIndex, epoch: Epoch, way: Way) {
+        let Some(wanted) = self.engine.wanted(order, epoch, way) else { return };
         let computed = self.computed.clone();
         tokio::task::spawn_blocking(move || {
-            let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &samples));
             // fails only when the task is gone
-            drop(computed.blocking_send((order, epoch, files)));
+            drop(computed.blocking_send((order, epoch, way, Arc::new(wanted.files()))));
         });
     }
 
@@ -450,7 +448,7 @@ impl Task {
         let starved = self.starvation.at(now);
         self.parts.stats.reads.starved_micros.set(u64::try_from(starved.as_micros()).unwrap_or(u64::MAX));
         let manifest = &self.parts.manifest;
-        self.report.publish(&self.engine, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
+        self.report.publish(&self.engine, now, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
     }
 }
 
@@ -475,6 +473,13 @@ pub fn predicted(stats: &Stats) -> String {
         for path in &order.upcoming {
             text += path;
             text.push('\n');
+        }
+        for (outputs, files) in &order.perhaps {
+            text += &format!("# {}: perhaps, if its generator gives {outputs} numbers between two epochs\n", order.id);
+            for path in files {
+                text += path;
+                text.push('\n');
+            }
         }
     }
     if orders.is_empty() {

@@ -38,11 +38,18 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub(super) fn publish(&mut self, engine: &Engine, starved: Duration, path: &dyn Fn(crate::types::FileIndex) -> String, stats: &Stats) {
+    pub(super) fn publish(
+        &mut self,
+        engine: &Engine,
+        now: Duration,
+        starved: Duration,
+        path: &dyn Fn(crate::types::FileIndex) -> String,
+        stats: &Stats,
+    ) {
         let count = engine.followed().len();
         self.starved.resize(count, Vec::new());
         self.told.resize(count, String::new());
-        let orders = (0..count).map(|index| self.order(engine, index, starved, path)).collect();
+        let orders = (0..count).map(|index| self.order(engine, index, now, starved, path)).collect();
         *stats.orders.lock().unwrap_or_else(PoisonError::into_inner) = orders;
         let view = engine.planner().view();
         set(&stats.reads.accesses, &view.accesses);
@@ -52,7 +59,14 @@ impl Reporter {
         stats.prefetch.window_wanted_bytes.set(view.window_wanted_bytes);
     }
 
-    fn order(&mut self, engine: &Engine, index: usize, starved: Duration, path: &dyn Fn(crate::types::FileIndex) -> String) -> OrderStatus {
+    fn order(
+        &mut self,
+        engine: &Engine,
+        index: usize,
+        now: Duration,
+        starved: Duration,
+        path: &dyn Fn(crate::types::FileIndex) -> String,
+    ) -> OrderStatus {
         let (followed, planner) = (&engine.followed()[index], engine.planner());
         let (spec, view) = (&followed.spec, planner.order(index));
         let note = followed.note(view.note);
@@ -65,6 +79,7 @@ impl Reporter {
             Some(last) if last.0 == view.epoch => last.2 = starved.saturating_sub(last.1),
             _ => marks.push((view.epoch, starved, Duration::ZERO)),
         }
+        let perhaps = planner.perhaps(index, UPCOMING).into_iter();
         let starved_in = |epoch: u64| marks.iter().filter(|mark| mark.0 == epoch).map(|mark| mark.2.as_secs_f64()).sum();
         OrderStatus {
             id: spec.id.clone(),
@@ -90,7 +105,8 @@ impl Reporter {
             predicted: view.predicted,
             note,
             epochs: planner.epochs(index).map(|epoch| status(epoch, starved_in(epoch.epoch))).collect(),
-            upcoming: planner.upcoming(index, UPCOMING).into_iter().map(|(_, file)| path(file)).collect(),
+            upcoming: planner.upcoming(index, now, UPCOMING).into_iter().map(|(_, file)| path(file)).collect(),
+            perhaps: perhaps.map(|(way, files)| (way, files.into_iter().map(path).collect())).collect(),
         }
     }
 }

@@ -144,6 +144,27 @@ fn persistent_workers_after_a_probe_are_found_and_their_stride_is_learnt() {
     assert!(report.orders[0].order.contains("seed=7:generator=default:offset=3:stride=2"), "{text}");
 }
 
+/// The stride between two epochs, whatever it is, is told by the second epoch's first opens: nothing is lost, and nothing found anew.
+#[test]
+fn the_usual_strides_are_told_without_losing_the_order() {
+    let n = 1_000;
+    for (strides, workers) in [([2, 2], 4), ([4, 4], 2), ([6, 6], 2), ([1_004; 2], 1), ([3_004; 2], 1), ([4, 6], 2)] {
+        let (mut opens, mut die, mut output) = (Vec::new(), Die(23), 3);
+        for epoch in 0..3 {
+            opens.extend(loaders(&[default_order(n, 42, output)], workers, 32, 10 + 10 * epoch, &mut die));
+            output += strides.get(epoch as usize).copied().unwrap_or(0);
+        }
+        let report = report_of(n, &opens);
+        let text = format!("{strides:?}: {report:#?}");
+        assert!(!report.events.iter().any(|(_, what)| what.contains("; lost;")), "{text}");
+        assert!(
+            report.orders.len() == 1 && report.orders[0].order.contains(&format!(":stride={}", strides[1])) || strides[1] == 4,
+            "{text}"
+        );
+        assert!(report.predicted_fraction > 0.995, "{text}");
+    }
+}
+
 /// What the ranks of a DistributedSampler read, one list a rank.
 fn dealt(n: u32, seed: u64, world: u32, ranks: std::ops::Range<u32>) -> Vec<Vec<u32>> {
     let order = randperm(n, &mut Mt19937::new(seed));

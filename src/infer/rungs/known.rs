@@ -125,7 +125,7 @@ impl Search<'_> {
 
     /// The order whose next epoch is seeded with output `next` of the clue's default generator, and that epoch: numbered on, where the
     /// outputs before allow it.
-    pub(super) fn goes_on(clue: &Clue, next: u64) -> (OrderSpec, Epoch) {
+    pub(in crate::infer) fn goes_on(clue: &Clue, next: u64) -> (OrderSpec, Epoch) {
         let OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, count } = clue.spec.kind else {
             return (clue.spec.clone(), clue.epoch);
         };

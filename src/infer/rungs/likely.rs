@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use super::super::cost;
+use super::super::group::DEEP_AT;
 use super::super::job::{Clue, Search};
 use super::super::maps::MapSet;
 use super::super::proof;
@@ -59,7 +60,7 @@ const USUAL_EPOCHS_DEALT: u32 = 3;
 /// Processes from which on the readers may well be a node's ranks.
 const NODE: usize = 4;
 /// Opens from which on the dictionary goes beyond its first step: before, workers may be missing and nothing is found at any depth.
-const DEEP_FROM: usize = 64;
+const DEEP_FROM: usize = DEEP_AT as usize;
 /// The seed of a `torch.Generator()` that nobody seeded; its low word counts.
 const UNSEEDED: u64 = 67_280_421_310_721;
 

@@ -60,7 +60,7 @@ impl Cursor {
     fn count_anew(&mut self, opens: &[Seen], sizes: &[u64]) {
         let Some(pass) = self.passes.front_mut() else { return };
         let mut counted = std::collections::HashSet::new();
-        pass.count = super::super::pass::EpochCount { epoch: pass.index.epoch, ..super::super::pass::EpochCount::default() };
+        pass.count = super::super::EpochCount { epoch: pass.index.epoch, ..super::super::EpochCount::default() };
         for seen in opens {
             let opened = pass.index.places(seen.file).iter().any(|&place| pass.is_opened(place));
             if opened && counted.insert(seen.file) {

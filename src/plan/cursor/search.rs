@@ -43,7 +43,8 @@ impl Cursor {
         self.last_epoch = epoch;
         self.next_trial = 0;
         self.belief = Belief::default();
-        self.rival = None;
+        self.rivals.clear();
+        self.opening.clear();
         self.rekey = true;
         for pass in std::mem::take(&mut self.passes).into_iter().chain(self.closing.take()) {
             self.row(pass.count);
@@ -57,10 +58,13 @@ impl Cursor {
 
     /// An inferred order of which no further epoch is known, in a pass of which hardly anything is left.
     pub(super) fn is_over(&self) -> bool {
-        self.config.trust == Trust::Inferred
-            && self.passes.len() < 2
-            && self.epoch_of(self.round() + 1).is_none()
-            && self.passes.front().is_some_and(|pass| u64::from(pass.opened_count()) * 16 >= u64::from(pass.len()) * 15)
+        self.config.trust == Trust::Inferred && self.passes.len() < 2 && self.epoch_of(self.round() + 1).is_none() && self.is_read()
+    }
+
+    /// Hardly anything is left of the current pass, and nothing of another was opened.
+    pub(super) fn is_read(&self) -> bool {
+        let is_read = |pass: &Pass| u64::from(pass.opened_count()) * 16 >= u64::from(pass.len()) * 15;
+        self.passes.front().is_some_and(is_read) && self.passes.get(1).is_none_or(|next| next.opened_count() == 0)
     }
 
     /// Whether this open shows that the pass has ended: it was all, or nearly all, and its readers do something else now.

@@ -104,9 +104,9 @@ mod tests {
                 self.planner.books().check();
                 for action in out {
                     match action {
-                        Action::Compute { order, epoch } => {
+                        Action::Compute { order, epoch, way } => {
                             let files = Arc::new(EpochFiles { files: (0..FILES).map(FileIndex).collect(), stride: 1 });
-                            events.push(Event::Order { order, epoch, files });
+                            events.push(Event::Order { order, epoch, way, files });
                         }
                         Action::Fetch { file, tier } => {
                             asked.push(file);

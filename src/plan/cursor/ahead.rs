@@ -1,0 +1,146 @@
+//! What will be read next: to fetch, and to show.
+
+use std::time::Duration;
+
+use super::super::pass::Pass;
+use super::Cursor;
+use crate::plan::Way;
+use crate::types::{Epoch, FileIndex};
+
+/// Readers that opened nothing of an ending epoch for as long as so many opens took before, and [`SILENT`], have left out what is left of it.
+const SILENT_OPENS: f64 = 64.0;
+/// More than a batch takes to compute; a pause between two epochs is longer.
+const SILENT: Duration = Duration::from_millis(200);
+
+impl Cursor {
+    /// A pass by its number: 0 the current one, 1 the successor, then the rivals.
+    pub(crate) fn pass(&self, number: usize) -> &Pass {
+        if number < 2 { &self.passes[number] } else { &self.rivals[number - 2].pass }
+    }
+
+    fn pass_mut(&mut self, number: usize) -> &mut Pass {
+        if number < 2 { &mut self.passes[number] } else { &mut self.rivals[number - 2].pass }
+    }
+
+    /// The next place to fetch: pass (see [`Self::pass`]), place and seconds until it is read. `skip` says which files need no fetch.
+    pub(crate) fn next_missing(&mut self, steps: &mut u32, mut skip: impl FnMut(FileIndex, u32) -> bool) -> Option<(usize, u32, f64)> {
+        if !self.is_locked() {
+            return None;
+        }
+        let rate = if self.rate.places_per_second > 0.0 { self.rate.places_per_second } else { 1.0 };
+        let mut distance = 0;
+        for number in 0..self.passes.len() {
+            if number == 1 {
+                // by which way it goes on is not known: first what is read first by each of them
+                while let Some(turn) = self.turn() {
+                    let (at, pass) = (self.opening[self.pass(turn).looked], self.pass_mut(turn));
+                    if *steps == 0 {
+                        return None;
+                    }
+                    if at < pass.len() && !pass.is_opened(at) && !skip(pass.file(at), pass.round) {
+                        return Some((turn, at, f64::from(distance) / rate));
+                    }
+                    pass.looked += 1;
+                    *steps -= 1;
+                }
+                if self.next_way().is_some() {
+                    return None; // until it is known, too
+                }
+            }
+            let pass = &mut self.passes[number];
+            let front = pass.front();
+            pass.scan = pass.scan.max(front);
+            while pass.scan < pass.len() {
+                if *steps == 0 {
+                    return None;
+                }
+                let place = pass.scan;
+                if !pass.is_opened(place) && !skip(pass.file(place), pass.round) {
+                    return Some((number, place, f64::from(distance + (place - front)) / rate));
+                }
+                pass.scan += 1;
+                *steps -= 1;
+            }
+            distance += pass.len().saturating_sub(front);
+        }
+        None
+    }
+
+    /// Of the passes that may come next, the one of whose front least was looked at. Once one of them is opened, the likeliest.
+    fn turn(&self) -> Option<usize> {
+        if !self.is_contested() {
+            return None;
+        }
+        let successor = self.passes.get(1).map(|pass| (1, pass, pass.belief.ln()));
+        let rivals = (2..).zip(&self.rivals).filter(|(_, rival)| rival.likely).map(|(number, rival)| (number, &rival.pass, rival.ln()));
+        let all = || successor.into_iter().chain(rivals.clone());
+        let best = all().map(|(_, _, ln)| ln).fold(f64::NEG_INFINITY, f64::max);
+        let begun = all().any(|(_, pass, _)| pass.opened_count() > 0);
+        let open = all().filter(|&(_, pass, ln)| pass.looked < self.opening.len() && (!begun || ln >= best));
+        open.min_by_key(|(_, pass, _)| pass.looked).map(|(number, ..)| number)
+    }
+
+    /// Of the places opened first that were looked at in this pass, the one of a file.
+    fn looked_at(&self, pass: &Pass, file: FileIndex) -> Option<usize> {
+        let fetched = &self.opening[..pass.looked.min(self.opening.len())];
+        let unopened = pass.index.places(file).iter().filter(|&&place| !pass.is_opened(place));
+        unopened.filter_map(|place| fetched.iter().position(|opened| opened == place)).min()
+    }
+
+    /// Round of a pass that may come next, whose front is taken for granted to be here with this file.
+    pub(super) fn is_of_a_front(&self, file: FileIndex) -> Option<u32> {
+        let next = || self.passes.iter().skip(1).chain(self.rivals.iter().map(|rival| &rival.pass));
+        next().find(|pass| self.looked_at(pass, file).is_some()).map(|pass| pass.round)
+    }
+
+    /// A place that cannot be fetched is passed.
+    pub(crate) fn leave(&mut self, number: usize, place: u32) {
+        let contested = self.is_contested();
+        let at = self.opening.iter().position(|&opened| opened == place);
+        let pass = self.pass_mut(number);
+        if number > 0 && contested && at == Some(pass.looked) {
+            pass.looked += 1;
+        } else {
+            pass.scan += 1;
+        }
+    }
+
+    /// A file that was passed by prefetch is missing after all.
+    pub(crate) fn rewind(&mut self, file: FileIndex) {
+        for pass in &mut self.passes {
+            let back = pass.index.places(file).iter().copied().find(|&place| !pass.is_opened(place) && place >= pass.front());
+            if let Some(place) = back {
+                pass.scan = pass.scan.min(place);
+                break;
+            }
+        }
+        for number in (1..self.passes.len()).chain(2..2 + self.rivals.len()) {
+            if let Some(looked) = self.looked_at(self.pass(number), file) {
+                self.pass_mut(number).looked = looked;
+            }
+        }
+    }
+
+    /// Unopened places from the front on. What is left of a pass that its readers have left (`drop_last`, lost events) comes last.
+    pub(crate) fn upcoming(&self, now: Duration, limit: usize) -> Vec<(Epoch, FileIndex)> {
+        let silence = now.saturating_sub(self.opened_at);
+        let left = self.passes.front().is_some_and(Pass::is_ending)
+            && silence > SILENT
+            && silence.as_secs_f64() * self.rate.places_per_second > SILENT_OPENS;
+        let (current, next) = (self.passes.iter().take(1), self.passes.iter().skip(1));
+        let later = current.clone().filter(|_| left);
+        let sequence = current.filter(|_| !left).chain(next).chain(later);
+        sequence.flat_map(|pass| unopened(pass, limit)).take(limit).collect()
+    }
+
+    /// ... of the other passes that may come next, by the way that leads there.
+    pub(crate) fn perhaps(&self, limit: usize) -> Vec<(Way, Vec<FileIndex>)> {
+        let ways = self.rivals.iter().filter(|rival| rival.likely);
+        ways.filter_map(|rival| Some((rival.way?, unopened(&rival.pass, limit).map(|(_, file)| file).collect()))).collect()
+    }
+}
+
+fn unopened(pass: &Pass, limit: usize) -> impl Iterator<Item = (Epoch, FileIndex)> {
+    let places = (pass.front()..pass.len()).filter(|&place| !pass.is_opened(place));
+    places.map(|place| (pass.index.epoch, pass.file(place))).take(limit)
+}
