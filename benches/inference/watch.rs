@@ -87,9 +87,10 @@ impl Watch {
     /// Opens of the training set's orders since the first lock, and how many of them were predicted. An order that is first seen later
     /// counts from where it is first seen locked: what it saw before is not its word.
     pub(crate) fn since_lock(&self, meant: impl Fn(&Order) -> bool) -> (u64, u64) {
-        self.last.orders.iter().filter(|order| is_training(order)).fold((0, 0), |(observed, predicted), last| {
-            let seen = self.looks.iter().flat_map(|look| &look.orders);
-            let first = seen.filter(|order| order.id == last.id).find(|order| is_believed(order) && meant(order));
+        let training = self.last.orders.iter().enumerate().filter(|(_, order)| is_training(order));
+        training.fold((0, 0), |(observed, predicted), (row, last)| {
+            // Several orders may have one name: a row stays where it is.
+            let first = self.looks.iter().filter_map(|look| look.orders.get(row)).find(|order| is_believed(order) && meant(order));
             first.map_or((observed, predicted), |first| {
                 (observed + last.observed.saturating_sub(first.observed), predicted + last.predicted.saturating_sub(first.predicted))
             })
@@ -101,8 +102,9 @@ impl Watch {
     pub(crate) fn wrong(&self, meant: impl Fn(&Order) -> bool) -> u64 {
         let mut wrong = 0;
         for pair in self.looks.windows(2) {
-            for before in pair[0].orders.iter().filter(|order| order.state == LOCKED && meant(order)) {
-                let Some(after) = pair[1].orders.iter().find(|order| order.id == before.id) else { continue };
+            // A row stays where it is, whatever its order is called.
+            let rows = pair[0].orders.iter().zip(&pair[1].orders);
+            for (before, after) in rows.filter(|(order, _)| order.state == LOCKED && meant(order)) {
                 let opens = after.observed.saturating_sub(before.observed);
                 let unpredicted = opens.saturating_sub(after.predicted.saturating_sub(before.predicted));
                 wrong += if after.state == LOCKED { unpredicted } else { unpredicted.max(1) };

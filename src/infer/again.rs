@@ -32,7 +32,8 @@ impl Search<'_> {
         let Ok(sampler) = spec.sampler(u32::try_from(samples.len()).unwrap_or(0)) else { return };
         if evidence.proves(self.tried) {
             let (ln, why) = (evidence.ln - self.tried.ln(), "files come as they were read before".to_owned());
-            self.best = Some((evidence.ln, Found { spec, epoch: self.job.pass, sampler, samples, files, epochs: None, ln, why }));
+            self.best =
+                Some((evidence.ln, Found { spec, epoch: self.job.pass, sampler, samples, files, epochs: None, ln, why, wider: None }));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::inference::Inference;
-use super::job::{Job, JobResult};
+use super::job::{Found, Job, JobResult};
 use super::kept::{Kept, Memo};
 use super::strides::{self, Shown};
 use crate::dataset::maps::NamesText;
@@ -215,9 +215,10 @@ impl Engine {
         self.inference.as_mut().map_or_else(Vec::new, |inference| if last { inference.end() } else { inference.memos() })
     }
 
-    /// A search to run elsewhere.
-    pub fn next_job(&mut self) -> Option<Job> {
-        self.inference.as_mut()?.next_job()
+    /// A search to run elsewhere; `brief`: one that takes tens of milliseconds at most.
+    pub fn next_job(&mut self, brief: bool) -> Option<Job> {
+        let planner = &self.planner;
+        self.inference.as_mut()?.next_job(brief, |order| epoch_of(planner, order))
     }
 
     /// What it found, and how long it took. True if an order is followed on its word now.
@@ -226,10 +227,24 @@ impl Engine {
         self.settle(now + PATIENCE, |_| None);
         self.search_seconds += seconds;
         let Some(inference) = &mut self.inference else { return false };
-        let Some(proposal) = inference.finished(result) else { return false };
+        let planner = &self.planner;
+        let Some(mut proposal) = inference.finished(result, |order| epoch_of(planner, order)) else { return false };
+        if let Some(wider) = proposal.found.wider.take() {
+            let Some(order) = proposal.order.filter(|&order| order < self.followed.len()) else { return false };
+            let Found { spec, sampler, files, .. } = proposal.found;
+            let widened = self.planner.widen(order, wider.epochs, &wider.new, &wider.opens, out);
+            if widened {
+                inference.widened(proposal.group, &spec, &files.files);
+                let followed = &mut self.followed[order];
+                // where it was found stays what is shown
+                followed.spec.ranks.clone_from(&spec.ranks);
+                followed.sampler = sampler;
+            }
+            return widened;
+        }
         let found = proposal.found;
         let config = OrderConfig { first_epoch: found.epoch, start_place: 0, epochs: found.epochs, trust: Trust::Inferred, loader: None };
-        let files = u32::try_from(found.files.files.len()).unwrap_or(u32::MAX);
+        let files = Arc::clone(&found.files);
         let shown = inference.shown(&found.spec);
         let followed = Followed {
             // where it holds is part of what is shown and handed on
@@ -256,8 +271,14 @@ impl Engine {
         };
         self.planner.adopt(Some(order), config, (found.epoch, found.files), &proposal.trail, out);
         let locked = self.planner.order(order).state == OrderState::Locked;
-        inference.adopted(proposal.group, order, files, locked);
+        inference.adopted(proposal.group, order, &self.followed[order], &files.files, locked);
         self.follow_ways(true);
         true
     }
+}
+
+/// The epoch an order is in, while it is followed.
+fn epoch_of(planner: &Planner, order: OrderIndex) -> Option<Epoch> {
+    let view = planner.order(order);
+    (view.state == OrderState::Locked).then_some(view.epoch)
 }

@@ -14,11 +14,20 @@ use super::maps::MapSet;
 use super::rungs::all_seeds;
 use super::segment::Segment;
 use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
+use crate::order::spec::OrderSpec;
 use crate::plan::{OrderIndex, Seen};
 use crate::types::{Epoch, FileIndex};
 
 /// Opens after which known orders are tried (again): each time twice as many.
 pub(super) const FIRST_TRY: u32 = 8;
+/// Opens after which, each time, the most usual seeds are tried, however many workers are still to begin.
+const USUAL_AT: u32 = 32;
+/// Opens that a followed order did not have, after which they are compared with its other ranks.
+pub(super) const WIDEN_AT: u32 = 8;
+/// ... so many of them, the last ones.
+pub(super) const STRANGERS: usize = 256;
+/// Jobs of one order: ranks of a node, each started by hand.
+pub(super) const JOBS_MAX: usize = 64;
 /// The dictionary's turn (field notes «orders» §5c): so many opens, or so many after the last new process, and never before this many.
 const SEARCH_AT: u32 = 128;
 const AFTER_NEWEST: u32 = 16;
@@ -40,8 +49,11 @@ const VAIN_MAX: u8 = 2;
 /// When a rung is tried in one segment: first at so many opens, then each time at so many times as many, at most so often.
 pub(super) const fn schedule(rung: Rung) -> (u32, u32, u32) {
     match rung {
+        Rung::Widen => (0, 1, 0),
         // up to as many opens as are remembered
-        Rung::Known => (FIRST_TRY, 2, 9),
+        Rung::Known => (FIRST_TRY, 2, 12),
+        // by the last of these, some of a node's processes have gone a few steps, however many there are
+        Rung::Usual => (USUAL_AT, 1, 6),
         // again at twice that; with four and sixteen times the opens, workers that began late have come, too
         Rung::Likely => (DEEP_AT, 4, 4),
         Rung::Others => (SEARCH_AT, 16, 2),
@@ -53,20 +65,34 @@ pub(super) const fn schedule(rung: Rung) -> (u32, u32, u32) {
 /// Readers of one root, of one job.
 #[derive(Debug)]
 pub(super) struct Group {
+    /// Never used again.
+    pub(super) id: u64,
     pub(super) root: String,
-    pub(super) job: u64,
+    /// Those that read one order: ranks may be jobs of their own. At most [`JOBS_MAX`].
+    pub(super) jobs: Vec<u64>,
     pub(super) segment: Segment,
     /// Segments before.
     pub(super) passes: Epoch,
     pub(super) order: Option<OrderIndex>,
+    /// What is followed as that order.
+    pub(super) followed: Option<OrderSpec>,
+    /// Its files, by sample.
+    pub(super) samples: Option<Arc<[FileIndex]>>,
+    /// Another job reads here since that was found: until its own order is, the old one has its files by chance.
+    pub(super) anew: bool,
+    /// Strange opens at which more ranks are looked for next.
+    pub(super) widen_at: u32,
+    /// How often they were, in vain.
+    pub(super) widened: u32,
     pub(super) clues: Vec<Clue>,
     pub(super) recorded: Option<Arc<Vec<FileIndex>>>,
     /// Files below the root: no map has more.
     pub(super) files: u32,
     /// Per rung: opens at which it is tried next, and how often it was.
     pub(super) tries: [(u32, u32); Rung::ALL.len()],
-    /// Early tries of the dictionary in this segment, and how many opens there were at the last one.
-    pub(super) settled: (u32, u32),
+    /// Tries in this segment because all workers seemed to be there, and how many opens there were at the last one: of known
+    /// orders, of the dictionary's first step, of all of it.
+    pub(super) settled: [(u32, u32); 3],
     /// An order of a pass that is over was searched for from its end.
     pub(super) whole_before: bool,
     /// Maps of the last search; none while an order is followed, where they are large.
@@ -82,8 +108,8 @@ pub(super) struct Group {
     pub(super) vain: [u8; Rung::ALL.len()],
     /// Where the seed that is followed comes from is to be looked for.
     pub(super) origin: bool,
-    /// A search runs: sets this to end it.
-    pub(super) busy: Option<Arc<AtomicBool>>,
+    /// A search runs, a long one or a brief one: sets this to end it.
+    pub(super) busy: [Option<Arc<AtomicBool>>; 2],
     /// Its pass is kept for later runs.
     pub(super) is_kept: bool,
     /// What was searched last and came of it, for people.
@@ -94,6 +120,7 @@ impl Group {
     pub(super) fn begin(&mut self, number: u64, files: usize, opens: Vec<(Seen, bool)>) {
         let mut next = Segment::new(number, files);
         next.expected = self.segment.expected;
+        (self.widen_at, self.widened) = (WIDEN_AT, 0);
         for (seen, claimed) in opens {
             // it has just begun: nothing in it is another beginning
             next.open(seen, claimed);
@@ -104,7 +131,7 @@ impl Group {
         self.recorded = Some(Arc::new(before.order));
         self.try_anew();
         self.is_kept = false;
-        if let Some(stop) = &self.busy {
+        for stop in self.busy.iter().flatten() {
             stop.store(true, Ordering::Relaxed);
         }
     }
@@ -113,7 +140,7 @@ impl Group {
     pub(super) fn try_anew(&mut self) {
         self.tries = Self::no_tries();
         self.owed = [None; Rung::ALL.len()];
-        (self.settled, self.looked_at) = ((0, 0), 0);
+        (self.settled, self.looked_at) = ([(0, 0); 3], 0);
     }
 
     /// The pass, if it is worth keeping and not kept yet.
@@ -130,18 +157,34 @@ impl Group {
         Rung::ALL.map(|rung| (schedule(rung).0, 0))
     }
 
-    pub(super) fn due(&self, config: &InferConfig) -> Option<Rung> {
+    /// The rung that is due; `brief`: of the brief ones.
+    pub(super) fn due(&self, config: &InferConfig, brief: bool) -> Option<Rung> {
         let segment = &self.segment;
-        if self.busy.is_some() {
+        if self.busy[usize::from(brief)].is_some() {
             return None;
+        }
+        if brief && self.may_widen() {
+            return Some(Rung::Widen);
+        }
+        // Nothing is known but the listing, which has had its tries.
+        let looks = segment.count >= FIRST_TRY && segment.is_unexplained() && !segment.may_begin();
+        if brief && looks && self.clues.is_empty() && self.begins(Rung::Usual, config) {
+            return Some(Rung::Usual);
         }
         // What was begun goes on with the cheapest step of all.
         let price = |rung: Rung| self.owed[rung as usize].map_or(0.0, |(_, price)| price);
-        let due = Rung::ALL.into_iter().filter(|&rung| self.begins(rung, config) || self.goes_on(rung, config));
+        let due = Rung::ALL.into_iter().filter(|rung| rung.is_brief() == brief);
+        let due = due.filter(|&rung| self.begins(rung, config) || self.goes_on(rung, config));
         let due = due.min_by(|&a, &b| price(a).total_cmp(&price(b)));
-        let origin = self.origin.then_some(Rung::Origin);
+        let origin = (self.origin && !brief).then_some(Rung::Origin);
         // Looked at last: at most opens nothing is due.
-        due.filter(|_| segment.count >= FIRST_TRY && segment.is_unexplained() && !segment.may_begin()).or(origin)
+        due.filter(|_| looks).or(origin)
+    }
+
+    /// Some read the order that is followed, and some do not: they may be ranks of it.
+    fn may_widen(&self) -> bool {
+        let dealt = self.followed.as_ref().is_some_and(|spec| spec.world > 1 && spec.ranks.len() < spec.world as usize);
+        dealt && self.segment.strange >= self.widen_at && self.segment.is_followed()
     }
 
     /// Whether the rung begins with its first step.
@@ -153,8 +196,10 @@ impl Group {
         let fresh =
             self.looked_at < CONCLUSIVE.max(OF_EACH * segment.readers()) || segment.newest_at > self.looked_at || !segment.has_streams();
         match rung {
-            Rung::Known => time,
-            Rung::Likely => fresh && time || self.is_settled(),
+            Rung::Widen => false,
+            Rung::Known => time || self.settled(rung).is_some(),
+            Rung::Usual => fresh && time || self.settled(rung).is_some(),
+            Rung::Likely => fresh && time || self.settled(rung).is_some(),
             Rung::Others => time && self.is_met() && (tried == 0 || fresh),
             Rung::Meet => time && self.files >= MEET_FROM,
             Rung::Exhaustive => {
@@ -173,13 +218,20 @@ impl Group {
             && (config.exhaustive || !matches!(rung, Rung::Exhaustive | Rung::Backward))
     }
 
-    /// All workers seem to have begun, and none of them had at the last such try.
-    fn is_settled(&self) -> bool {
-        let segment = &self.segment;
-        segment.count >= SEARCH_LEAST
+    /// All workers seem to have begun, and none of them had at the last such try. Its number in `settled`.
+    fn settled(&self, rung: Rung) -> Option<usize> {
+        let (number, least) = match rung {
+            Rung::Known => (0, SEARCH_LEAST),
+            Rung::Usual => (1, SEARCH_LEAST),
+            Rung::Likely => (2, SEARCH_LEAST),
+            _ => return None,
+        };
+        let (segment, (tries, at)) = (&self.segment, self.settled[number]);
+        let settled = segment.count >= least
             && segment.count - segment.newest_at >= AFTER_NEWEST
-            && self.settled.0 < SETTLED_TRIES
-            && (self.settled.0 == 0 || segment.newest_at > self.settled.1)
+            && tries < SETTLED_TRIES
+            && (tries == 0 || segment.newest_at > at);
+        settled.then_some(number)
     }
 
     /// Where all seeds cost less than what others ask, they come first.
@@ -211,6 +263,12 @@ impl Group {
 
     /// A try of a rung is counted; the step it begins with.
     pub(super) fn begin_try(&mut self, rung: Rung, config: &InferConfig) -> u32 {
+        if rung == Rung::Widen {
+            // what is no rank of it is compared more and more seldom
+            self.widened += 1;
+            self.widen_at = self.segment.strange + WIDEN_AT * self.widened;
+            return 0;
+        }
         if rung == Rung::Origin {
             self.origin = false;
             return 0;
@@ -219,20 +277,28 @@ impl Group {
             // goes on
             return self.owed[rung as usize].take().map_or(0, |(step, _)| step);
         }
-        let count = self.segment.count;
+        let (count, settled) = (self.segment.count, self.settled(rung));
         self.owed[rung as usize] = None;
         let (first, times, _) = schedule(rung);
         if rung == Rung::Likely {
             self.looked_at = count;
-            self.settled = (self.settled.0 + 1, count);
-            if count < first {
-                // An early try: all workers seemed to be there. It does not count for the others' time.
-                return 0;
-            }
         }
-        let tries = &mut self.tries[rung as usize];
-        *tries =
-            if rung == Rung::Likely && count < SEARCH_AT { (SEARCH_AT, 1) } else { (count.saturating_mul(times).max(first), tries.1 + 1) };
+        if let Some(number) = settled {
+            let of = &mut self.settled[number];
+            *of = (of.0 + 1, count);
+        }
+        let (at, tried) = &mut self.tries[rung as usize];
+        // A try because all workers seem to be there does not count for the others' time.
+        if count >= *at {
+            let later = count.saturating_mul(times);
+            let next = match rung {
+                Rung::Known if count < SEARCH_AT => later.min(count + USUAL_AT),
+                Rung::Usual => count + USUAL_AT,
+                Rung::Likely if count < SEARCH_AT => SEARCH_AT,
+                _ => later,
+            };
+            (*at, *tried) = (next.max(first), *tried + 1);
+        }
         0
     }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::again::RECORDED_LEAST;
 use super::cost::Account;
-use super::group::{FIRST_TRY, Group};
+use super::engine::Followed;
+use super::group::{FIRST_TRY, Group, JOBS_MAX, STRANGERS, WIDEN_AT};
 use super::job::{Clue, Found, Job, JobResult, Rung};
 use super::kept::{Kept, Memo, Shelf, concerns};
 use super::maps::MAPS_MAX;
@@ -74,7 +75,7 @@ pub struct Inference {
 /// A proved order, and what must be played back to follow it.
 #[derive(Debug)]
 pub struct Proposal {
-    pub(super) group: usize,
+    pub(super) group: u64,
     pub(super) order: Option<OrderIndex>,
     pub(super) found: Found,
     pub(super) trail: Vec<Seen>,
@@ -100,49 +101,9 @@ impl Inference {
 
     /// An open, of which job (0: not known), and which followed order had it where it was.
     pub fn opened(&mut self, seen: Seen, job: u64, claimed: Option<OrderIndex>) {
-        let root = self.roots.of(self.manifest.path(seen.file));
-        let at = self.groups.iter().position(|group| group.root == root && group.job == job);
-        // A job that was started anew goes on where another has fallen silent.
-        let at = at.or_else(|| {
-            let at = self.groups.iter().position(|group| group.root == root && group.segment.is_silent(seen.now))?;
-            self.groups[at].job = job;
-            Some(at)
-        });
-        let group = match at {
-            Some(at) => &mut self.groups[at],
-            None if self.groups.len() < GROUPS_MAX => {
-                self.segments += 1;
-                let others = self.groups.iter().flat_map(|group| &group.clues);
-                let clues = others.filter(|clue| clue.spec.root == root).cloned().collect();
-                let segment = Segment::new(self.segments, self.manifest.len());
-                self.groups.push(Group {
-                    root: root.to_owned(),
-                    job,
-                    segment,
-                    passes: 0,
-                    order: None,
-                    clues,
-                    recorded: None,
-                    files: files_below(&self.manifest, root),
-                    tries: Group::no_tries(),
-                    settled: (0, 0),
-                    whole_before: false,
-                    maps: None,
-                    began: seen.now,
-                    account: Account::default(),
-                    owed: [None; Rung::ALL.len()],
-                    looked_at: 0,
-                    vain: [0; Rung::ALL.len()],
-                    origin: false,
-                    busy: None,
-                    is_kept: false,
-                    note: String::new(),
-                });
-                self.groups.last_mut().expect("pushed above")
-            }
-            None => return,
-        };
-        let claimed = claimed.is_some() && claimed == group.order;
+        let Some(at) = self.group_of(seen, job, claimed) else { return };
+        let group = &mut self.groups[at];
+        let claimed = claimed.is_some() && claimed == group.order && !group.anew;
         let begins = group.segment.open(seen, claimed);
         // Whole, or over.
         if (begins.is_some() || group.segment.distinct == group.files)
@@ -154,6 +115,71 @@ impl Inference {
             self.segments += 1;
             group.begin(self.segments, self.manifest.len(), opens);
         }
+    }
+
+    /// The group an open belongs to. None: there are too many.
+    fn group_of(&mut self, seen: Seen, job: u64, claimed: Option<OrderIndex>) -> Option<usize> {
+        let root = self.roots.of(self.manifest.path(seen.file));
+        let of_root = |group: &Group| group.root == root;
+        if let Some(at) = self.groups.iter().position(|group| of_root(group) && group.jobs.contains(&job)) {
+            return Some(at);
+        }
+        // Whose reader is not known: of the order that had it, or of the only readers there are.
+        if job == 0 {
+            let at = self.groups.iter().position(|group| of_root(group) && claimed.is_some() && claimed == group.order);
+            let mut all = self.groups.iter().enumerate().filter(|(_, group)| of_root(group)).map(|(at, _)| at);
+            let only = all.next().filter(|_| all.next().is_none());
+            if at.or(only).is_some() {
+                return at.or(only);
+            }
+        }
+        // A job that was started anew goes on where another has fallen silent.
+        if let Some(at) = self.groups.iter().position(|group| of_root(group) && group.segment.is_silent(seen.now)) {
+            self.segments += 1;
+            let group = &mut self.groups[at];
+            if let Some(kept) = group.keep() {
+                note(&mut self.shelf, &mut self.memos, kept);
+            }
+            (group.jobs, group.anew, group.followed) = (vec![job], true, None);
+            group.begin(self.segments, self.manifest.len(), Vec::new());
+            return Some(at);
+        }
+        if self.groups.len() == GROUPS_MAX {
+            return None;
+        }
+        self.segments += 1;
+        let others = self.groups.iter().flat_map(|group| &group.clues);
+        let clues = others.filter(|clue| clue.spec.root == root).cloned().collect();
+        self.groups.push(Group {
+            id: self.segments,
+            root: root.to_owned(),
+            jobs: vec![job],
+            segment: Segment::new(self.segments, self.manifest.len()),
+            passes: 0,
+            order: None,
+            followed: None,
+            samples: None,
+            anew: false,
+            widen_at: WIDEN_AT,
+            widened: 0,
+            clues,
+            recorded: None,
+            files: files_below(&self.manifest, root),
+            tries: Group::no_tries(),
+            settled: [(0, 0); 3],
+            began: seen.now,
+            account: Account::default(),
+            owed: [None; Rung::ALL.len()],
+            looked_at: 0,
+            vain: [0; Rung::ALL.len()],
+            origin: false,
+            whole_before: false,
+            maps: None,
+            busy: [None, None],
+            is_kept: false,
+            note: String::new(),
+        });
+        Some(self.groups.len() - 1)
     }
 
     /// The passes that nobody explained so far, and all that is to be kept. Called when the mount ends.
@@ -213,13 +239,13 @@ impl Inference {
         room
     }
 
-    /// The next search that is due. One at a time runs for a group.
-    pub fn next_job(&mut self) -> Option<Job> {
+    /// The next search that is due; `brief`: of those that take no time. One of each runs for a group. `now`: the epoch an order is in.
+    pub fn next_job(&mut self, brief: bool, now: impl Fn(OrderIndex) -> Option<Epoch>) -> Option<Job> {
         let config = self.config;
         for number in 0..self.groups.len() {
-            while let Some(rung) = self.groups[number].due(&config) {
+            while let Some(rung) = self.groups[number].due(&config, brief) {
                 let step = self.groups[number].begin_try(rung, &config);
-                if let Some(job) = self.job(number, rung, step) {
+                if let Some(job) = self.job(number, rung, step, &now) {
                     return Some(job);
                 }
             }
@@ -228,7 +254,7 @@ impl Inference {
     }
 
     /// The search, if it makes sense for what was opened.
-    fn job(&mut self, number: usize, rung: Rung, step: u32) -> Option<Job> {
+    fn job(&mut self, number: usize, rung: Rung, step: u32, now: impl Fn(OrderIndex) -> Option<Epoch>) -> Option<Job> {
         let group = &self.groups[number];
         let remembered: Vec<Clue> = self.imported.iter().filter(|clue| concerns(&clue.spec.root, &group.root)).cloned().collect();
         let kept = self.shelf.of(&group.root);
@@ -237,7 +263,7 @@ impl Inference {
         let mut maps_max = MAPS_MAX;
         let mut allowance = group.allowance(rung, &self.config);
         match (rung, reads) {
-            (Rung::Origin, _) => {}
+            (Rung::Origin | Rung::Widen, _) => {}
             // Orders are known, or a walk has gone over into another directory: all maps. Otherwise not one more is made for it.
             (Rung::Known, _) if !group.clues.is_empty() || !remembered.is_empty() || reads == Reads::Walk && goes_over => {}
             (Rung::Known, _) if group.recorded.as_ref().is_some_and(|before| before.len() >= RECORDED_LEAST) || !kept.is_empty() => {
@@ -245,6 +271,7 @@ impl Inference {
             }
             (Rung::Known, _) if computed > 0 && group.segment.count <= WALKS_UNTIL => maps_max = computed,
             // only what is free
+            (Rung::Usual, Reads::Corner) => {}
             (Rung::Likely, Reads::Corner) if !self.config.patient => allowance = 0.0,
             (Rung::Known, _) | (_, Reads::Walk) | (Rung::Others, Reads::Corner) => return None,
             // nothing could be paid for
@@ -254,11 +281,15 @@ impl Inference {
         }
         let group = &mut self.groups[number];
         let stop = Arc::new(AtomicBool::new(false));
-        group.busy = Some(Arc::clone(&stop));
+        group.busy[usize::from(rung.is_brief())] = Some(Arc::clone(&stop));
+        let epoch = group.order.and_then(now);
         Some(Job {
-            group: number,
+            group: group.id,
             segment: group.segment.number,
             rung,
+            followed: group.followed.clone().zip(epoch).filter(|_| rung == Rung::Widen),
+            samples: group.samples.clone().filter(|_| rung == Rung::Widen),
+            strangers: if rung == Rung::Widen { group.segment.strangers(STRANGERS) } else { Vec::new() },
             root: group.root.clone(),
             manifest: Arc::clone(&self.manifest),
             sizes: Arc::clone(&self.sizes),
@@ -279,11 +310,20 @@ impl Inference {
         })
     }
 
-    /// What a search found.
-    pub fn finished(&mut self, result: JobResult) -> Option<Proposal> {
-        let group = self.groups.get_mut(result.group)?;
-        let was_stopped = group.busy.take().is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed));
-        group.maps = result.maps.filter(|maps| result.found.is_none() || maps.is_small());
+    /// What a search found. `now`: the epoch an order is in, while it is followed.
+    pub fn finished(&mut self, result: JobResult, now: impl Fn(OrderIndex) -> Option<Epoch>) -> Option<Proposal> {
+        let at = self.groups.iter().position(|group| group.id == result.group)?;
+        let group = &mut self.groups[at];
+        let busy = group.busy[usize::from(result.rung.is_brief())].take();
+        let was_stopped = busy.is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed));
+        if result.rung != Rung::Widen {
+            // two searches have a set each: the one that knows more is kept
+            let known = group.maps.as_ref().map_or(0, |maps| maps.computed().len());
+            let maps = result.maps.filter(|maps| result.found.is_none() || maps.is_small());
+            if maps.as_ref().map_or(0, |maps| maps.computed().len()) >= known {
+                group.maps = maps;
+            }
+        }
         if result.rung == Rung::Origin {
             group.clues.splice(1..1, result.rivals);
             group.clues.truncate(CLUES_MAX);
@@ -301,6 +341,18 @@ impl Inference {
             group.note = format!("{} of {} explain nothing: {:.0} orders tried", result.rung.name(), group.root, result.tried);
             return None;
         };
+        if found.wider.is_some() {
+            group.note.clone_from(&found.why);
+            return Some(Proposal { group: group.id, order: group.order, found, trail: Vec::new() });
+        }
+        if result.segment == group.segment.number && !group.segment.is_unexplained() {
+            // Another search was quicker, and what it found holds.
+            return None;
+        }
+        if self.joins(at, &found, &now) {
+            return None;
+        }
+        let group = &mut self.groups[at];
         group.clues.retain(|clue| clue.spec != found.spec);
         group.clues.insert(0, Clue { spec: found.spec.clone(), epoch: found.epoch, epochs: found.epochs });
         group.clues.truncate(CLUES_MAX);
@@ -312,13 +364,13 @@ impl Inference {
             return None;
         }
         group.note.clone_from(&found.why);
-        Some(Proposal { group: result.group, order: group.order, found, trail: group.segment.trail() })
+        Some(Proposal { group: group.id, order: group.order, found, trail: group.segment.trail() })
     }
 
     /// Who else reads, beside the readers of an order, since then.
     pub(super) fn beside(&self, order: OrderIndex, since: Option<Duration>) -> Beside {
         let Some(group) = self.groups.iter().find(|group| group.order == Some(order)) else { return Beside::default() };
-        let others = self.groups.iter().filter(|other| other.order != Some(order) && other.job == group.job);
+        let others = self.groups.iter().filter(|other| other.order != Some(order) && other.jobs.iter().any(|job| group.jobs.contains(job)));
         let read = others.filter(|other| since.is_some_and(|since| other.segment.read_at() > Some(since)));
         Beside { readers: group.segment.readers() as usize, others: read.count() as u64 }
     }
@@ -347,20 +399,83 @@ impl Inference {
         group.clues.truncate(CLUES_MAX);
     }
 
-    /// The order that a proposal became.
-    pub fn adopted(&mut self, group: usize, order: OrderIndex, files: u32, locked: bool) {
-        if let Some(group) = self.groups.get_mut(group) {
-            group.order = Some(order);
-            group.segment.expected = files;
-            if locked {
-                if let Some(clue) = group.clues.first().filter(|clue| is_worth_keeping(clue)) {
-                    let spec = OrderSpec { epoch: clue.epoch, epochs: clue.epochs, ..clue.spec.clone() };
-                    self.memos.push(Memo::Order(Box::new(spec)));
-                }
-                group.segment.explain();
+    /// Whether what a group reads is of other ranks of an order that is followed, at the same time: of its own, or another group's. Then they
+    /// are one group, and the order will take the ranks in.
+    fn joins(&mut self, at: usize, found: &Found, now: impl Fn(OrderIndex) -> Option<Epoch>) -> bool {
+        let other = self.groups.iter().position(|group| {
+            let Some((spec, epoch)) = group.followed.as_ref().zip(group.order.and_then(&now)) else { return false };
+            let more = found.spec.ranks.iter().any(|rank| !spec.ranks.contains(rank));
+            let ahead = sum(&found.spec, found.epoch).checked_sub(sum(spec, epoch)).is_some_and(|ahead| ahead <= 1);
+            spec.world > 1 && more && ahead && is_dealt_alike(spec, &found.spec) && group.segment.is_followed()
+        });
+        let Some(other) = other else { return false };
+        if other != at {
+            if self.groups[other].jobs.len() + self.groups[at].jobs.len() > JOBS_MAX {
+                return false;
             }
+            let joined = self.groups.remove(at);
+            let group = &mut self.groups[if other > at { other - 1 } else { other }];
+            group.jobs.extend(&joined.jobs);
+            group.segment.take_in(&joined.segment.trail());
+            group.widen_at = 0;
+        } else {
+            self.groups[other].widen_at = 0;
+        }
+        true
+    }
+
+    /// The order that a proposal became, and its epoch's files.
+    pub fn adopted(&mut self, id: u64, order: OrderIndex, followed: &Followed, files: &[FileIndex], locked: bool) {
+        let Some(at) = self.groups.iter().position(|group| group.id == id) else { return };
+        let group = &mut self.groups[at];
+        (group.order, group.anew) = (Some(order), false);
+        group.followed = locked.then(|| followed.spec.clone());
+        group.samples = locked.then(|| Arc::clone(&followed.samples));
+        group.widen_at = WIDEN_AT;
+        group.segment.expected = u32::try_from(files.len()).unwrap_or(u32::MAX);
+        if !locked {
+            return;
+        }
+        if let Some(clue) = group.clues.first().filter(|clue| is_worth_keeping(clue)) {
+            let spec = OrderSpec { epoch: clue.epoch, epochs: clue.epochs, ..clue.spec.clone() };
+            self.memos.push(Memo::Order(Box::new(spec)));
+        }
+        group.segment.explain(files);
+        // Others of this part of the dataset may be ranks of the same order.
+        let (root, clue) = (group.root.clone(), group.clues.first().cloned());
+        let others = self.groups.iter_mut().filter(|group| group.id != id && group.root == root && group.segment.is_unexplained());
+        for (group, clue) in others.flat_map(|group| clue.clone().map(|clue| (group, clue))) {
+            group.clues.retain(|known| known.spec != clue.spec);
+            group.clues.insert(0, clue);
+            group.clues.truncate(CLUES_MAX);
+            group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
         }
     }
+
+    /// The order of a group has more ranks now.
+    pub fn widened(&mut self, id: u64, spec: &OrderSpec, files: &[FileIndex]) {
+        let Some(group) = self.groups.iter_mut().find(|group| group.id == id) else { return };
+        if let Some(clue) = group.clues.iter_mut().find(|clue| is_dealt_alike(&clue.spec, spec) && clue.spec.seed == spec.seed) {
+            clue.spec.ranks.clone_from(&spec.ranks);
+            self.memos.push(Memo::Order(Box::new(OrderSpec { epoch: clue.epoch, epochs: clue.epochs, ..clue.spec.clone() })));
+        }
+        group.followed = Some(spec.clone());
+        group.segment.expected = u32::try_from(files.len()).unwrap_or(u32::MAX);
+        group.segment.explain(files);
+        (group.widen_at, group.widened) = (group.segment.strange.max(WIDEN_AT), 0);
+    }
+}
+
+/// What an epoch is seeded with, where that is the seed and the epoch together: seed 1 in epoch 0 is seed 0 in epoch 1.
+fn sum(spec: &OrderSpec, epoch: Epoch) -> u64 {
+    spec.seed.wrapping_add(epoch)
+}
+
+/// The same order but for seed and ranks.
+fn is_dealt_alike(one: &OrderSpec, other: &OrderSpec) -> bool {
+    let rest =
+        |spec: &OrderSpec| OrderSpec { seed: 0, ranks: Vec::new(), epoch: 0, epochs: None, batch: None, workers: None, ..spec.clone() };
+    one.kind == OrderKind::TorchDistributed && rest(one) == rest(other)
 }
 
 /// Whether all that is known is the seed of one epoch, one of all that there are.

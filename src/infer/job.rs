@@ -32,8 +32,12 @@ const MEET_LOOKED_AT: usize = 2_048;
 /// A rung of the ladder, cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rung {
+    /// More ranks of the order that is followed.
+    Widen,
     /// Sequential, the order as it was read before, what a known generator does next.
     Known,
+    /// The most usual seeds of torch's generators.
+    Usual,
     /// Likely seeds of torch's generators.
     Likely,
     /// All seeds of torch's generator, from three places 227 apart: at n = 1.28M a fraction of a core-second.
@@ -49,7 +53,14 @@ pub enum Rung {
 }
 
 impl Rung {
-    pub(super) const ALL: [Self; 7] = [Self::Known, Self::Likely, Self::Meet, Self::Others, Self::Exhaustive, Self::Backward, Self::Origin];
+    pub(super) const ALL: [Self; 9] =
+        [Self::Widen, Self::Known, Self::Usual, Self::Likely, Self::Meet, Self::Others, Self::Exhaustive, Self::Backward, Self::Origin];
+
+    /// Whether it takes tens of milliseconds at most: readers wait for what it finds, so it needs not stand behind them.
+    #[must_use]
+    pub const fn is_brief(self) -> bool {
+        matches!(self, Self::Widen | Self::Known | Self::Usual)
+    }
 
     /// Whether all seeds are tried: that is worth it as long as the pass goes on for longer, whatever else was spent.
     pub(super) const fn is_long(self) -> bool {
@@ -59,7 +70,9 @@ impl Rung {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Widen => "more ranks",
             Self::Known => "known orders",
+            Self::Usual => "usual seeds",
             Self::Likely => "likely seeds",
             Self::Others => "other libraries",
             Self::Meet => "all seeds, met in the middle",
@@ -82,7 +95,7 @@ pub struct Clue {
 /// What to search, and in what.
 #[derive(Debug)]
 pub struct Job {
-    pub(super) group: usize,
+    pub(super) group: u64,
     pub(super) segment: u64,
     pub(super) rung: Rung,
     /// The group's root.
@@ -91,6 +104,11 @@ pub struct Job {
     pub(super) sizes: Arc<[u64]>,
     /// From the front of the segment.
     pub(super) front: Vec<Seen>,
+    /// The order that is followed, its epoch now, and the last opens that it did not have.
+    pub(super) followed: Option<(OrderSpec, Epoch)>,
+    pub(super) strangers: Vec<Seen>,
+    /// Its files, by sample.
+    pub(super) samples: Option<Arc<[FileIndex]>>,
     pub(super) clues: Vec<Clue>,
     /// Orders of other runs and other nodes.
     pub(super) remembered: Vec<Clue>,
@@ -133,12 +151,22 @@ pub struct Found {
     pub ln: f64,
     /// How it was found, for people.
     pub why: String,
+    /// It is the order that is followed, with more ranks.
+    pub(super) wider: Option<Wider>,
+}
+
+/// What [`crate::plan::Planner::widen`] is told.
+#[derive(Clone, Debug)]
+pub(super) struct Wider {
+    pub(super) epochs: Vec<(Epoch, Arc<EpochFiles>)>,
+    pub(super) new: Vec<u32>,
+    pub(super) opens: Vec<Seen>,
 }
 
 /// What came of a search.
 #[derive(Debug)]
 pub struct JobResult {
-    pub(super) group: usize,
+    pub(super) group: u64,
     pub(super) segment: u64,
     pub rung: Rung,
     pub found: Option<Found>,
@@ -156,7 +184,7 @@ pub struct JobResult {
 
 impl JobResult {
     #[must_use]
-    pub const fn group(&self) -> usize {
+    pub const fn group(&self) -> u64 {
         self.group
     }
 }
@@ -186,7 +214,7 @@ impl Job {
 
     /// Whose search it is: one at a time runs for a group.
     #[must_use]
-    pub const fn group(&self) -> usize {
+    pub const fn group(&self) -> u64 {
         self.group
     }
 
@@ -231,6 +259,8 @@ impl Job {
         match self.rung {
             Rung::Known => search.known_orders(&mut maps, if self.is_early() { 1 } else { self.maps_max }),
             Rung::Origin => search.origin(),
+            Rung::Usual => search.usual(&mut maps),
+            Rung::Widen => search.widen(),
             _ => search.climb(&mut maps),
         }
         let Search { tried, best, rivals, step, owed, cost, .. } = search;
@@ -300,7 +330,8 @@ impl Search<'_> {
                 place_of.entry(sample).or_insert(place);
             }
         }
-        let Some(shape) = proof::shape(|sample| place_of.get(&sample).copied(), &sighting) else { return };
+        let shape = proof::shape(|sample| place_of.get(&sample).copied(), &sighting);
+        let Some(shape) = shape else { return };
         let mut spec = spec.clone();
         if !shape.is_whole() || (spec.kind == OrderKind::TorchDistributed && shape.world > 1) {
             if !spec.kind.has_world() || shape.steps < proof::STEPS_LEAST {
@@ -346,6 +377,7 @@ impl Search<'_> {
             epochs: self.one_epoch.then_some(1),
             ln,
             why: why.to_owned(),
+            wider: None,
         };
         self.best = Some((evidence.ln, found));
     }

@@ -113,8 +113,13 @@ impl Search<'_> {
     /// Orders of other runs and other nodes, each in its own numbering.
     pub(super) fn remembered(&mut self, maps: &[Map]) {
         let mut own: Vec<Map> = Vec::new();
-        let clues = &self.job.remembered;
-        for clue in clues {
+        // Who says nothing of a root means what is read.
+        let own_root = |clue: &Clue| {
+            let spec = OrderSpec { root: self.job.root.clone(), id: self.job.root.clone(), ..clue.spec.clone() };
+            (clue.spec.root.is_empty() && !self.job.root.is_empty()).then(|| Clue { spec, ..clue.clone() })
+        };
+        let clues: Vec<Clue> = self.job.remembered.iter().flat_map(|clue| own_root(clue).into_iter().chain([clue.clone()])).collect();
+        for clue in &clues {
             let same = |map: &&Map| map.root == clue.spec.root && map.rule == clue.spec.files;
             if maps.iter().chain(&own).any(|map| same(&map)) {
                 continue;
@@ -128,7 +133,7 @@ impl Search<'_> {
             let same = |map: &&Map| map.root == clue.spec.root && map.rule == clue.spec.files;
             maps.iter().chain(&own).find(same)
         };
-        for clue in clues {
+        for clue in &clues {
             let Some(map) = map_of(clue) else { continue };
             self.tried += 2.0;
             // A run begins at its first epoch, and an order that held later may have held then.
@@ -188,6 +193,7 @@ impl Search<'_> {
                 epochs,
                 ln: evidence.ln - self.tried.ln(),
                 why: format!("files come as they were read in pass {} before", kept.epoch),
+                wider: None,
             };
             self.best = Some((evidence.ln, found));
         }

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::rungs::RANK_SHARE;
 use crate::order::infer::Sighting;
 use crate::plan::belief::TRUST;
 use crate::plan::pass::{EpochIndex, Pass};
@@ -81,8 +82,8 @@ pub(super) fn shape(place_of: impl Fn(SampleIndex) -> Option<u32>, sighting: &Si
     for &(_, place) in &placed {
         *seen.entry(place % world).or_default() += 1;
     }
-    // A stray of another program is not a rank.
-    let least = (placed.len() / 100).max(1);
+    // A stray of another program, or of another epoch, is not a rank. One that has only just begun is taken in later.
+    let least = (placed.len() / 100).max(seen.values().copied().max().unwrap_or(0) / RANK_SHARE).max(1);
     let mut ranks: Vec<Rank> = seen.into_iter().filter(|&(_, opens)| opens >= least).map(|(rank, _)| rank).collect();
     ranks.sort_unstable();
     Some(Shape { world, ranks, steps: rises })
@@ -98,9 +99,25 @@ pub(super) struct Evidence {
     /// Share of the steps that go forward, or continue a run of opened places.
     pub(super) rising: f64,
     pub(super) opens: usize,
+    /// Steps along streams.
+    steps: u32,
 }
 
 impl Evidence {
+    /// ... when the world is known and these ranks of it were read off the opens: each of them is in so small a part of the epoch, less
+    /// what the choice of the part gives away (ln of the number of such parts, from above, and of their sizes).
+    pub(super) fn of_ranks(self, world: u32, ranks: usize) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+        let (inside, ranks) = (self.inside * self.opens as f64, ranks as f64);
+        let part = (f64::from(world) / ranks).ln();
+        Self { ln: self.ln + inside * part - ranks * (1.0 + part) - f64::from(world).ln(), ..self }
+    }
+
+    /// As [`Self::proves`], of an order that is known: so few opens that no process had a second one may be enough.
+    pub(super) fn proves_dealt(&self, tried: f64) -> bool {
+        Self { rising: if self.steps == 0 { 1.0 } else { self.rising }, ..*self }.proves(tried)
+    }
+
     /// Whether it is proof, when so many orders were tried.
     pub(super) fn proves(&self, tried: f64) -> bool {
         self.opens >= OPENS_LEAST && self.ln >= TRUST + tried.max(1.0).ln() && self.inside >= INSIDE_LEAST && self.rising >= RISING_LEAST
@@ -129,7 +146,7 @@ pub(super) fn evidence(files: &Arc<EpochFiles>, opens: &[Seen], sizes: &[u64]) -
     let share = |part: f64, whole: f64| if whole == 0.0 { 0.0 } else { part / whole };
     #[expect(clippy::cast_precision_loss, reason = "a share of a few thousand opens")]
     let inside = share(inside as f64, opens.len() as f64);
-    Evidence { ln, inside, rising: share(f64::from(rises.max(runs)), f64::from(steps)), opens: opens.len() }
+    Evidence { ln, inside, rising: share(f64::from(rises.max(runs)), f64::from(steps)), opens: opens.len(), steps }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Bounded: [`FRONT`] and [`LAST`] opens, one bit a file, and four bytes a file for the order as it was read (what a later epoch is compared
 //! with). Not here: what is made of it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::plan::Seen;
@@ -25,6 +25,8 @@ const ONLY_NEW: usize = 16;
 const SETTLED: u32 = 1_024;
 /// Opens not predicted among the last [`LOOK_BACK`] that end what was predicted.
 const UNCLAIMED: usize = 8;
+/// One of so many of the last opens that are where the order has them: it is read by one rank of that many, at least.
+const FOLLOWED_SHARE: usize = 16;
 /// A program that is started again takes this long before its first open.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Longest order recorded, in files: 64 MiB.
@@ -61,6 +63,8 @@ pub(super) struct Segment {
     pub(super) expected: u32,
     /// Opens that were where a followed order had them.
     claimed: u32,
+    /// Opens that were not, of files not opened before, since the order was found.
+    pub(super) strange: u32,
 }
 
 impl Segment {
@@ -78,6 +82,7 @@ impl Segment {
             order: Vec::new(),
             expected: 0,
             claimed: 0,
+            strange: 0,
         }
     }
 
@@ -102,6 +107,7 @@ impl Segment {
         self.last.push_back(noted);
         self.count += 1;
         self.claimed += u32::from(claimed);
+        self.strange += u32::from(!claimed && !repeat);
         if self.count == 1 {
             self.began = seen.now;
         }
@@ -205,10 +211,35 @@ impl Segment {
         &self.front
     }
 
-    /// A followed order explains what was opened so far.
-    pub(super) fn explain(&mut self) {
+    /// A followed order explains what was opened of these files so far.
+    pub(super) fn explain(&mut self, files: &[FileIndex]) {
         self.claimed = self.count;
-        self.last.iter_mut().for_each(|noted| noted.claimed = true);
+        let explained: HashSet<FileIndex> = files.iter().copied().collect();
+        for noted in &mut self.last {
+            noted.claimed |= explained.contains(&noted.seen.file);
+        }
+        self.strange = self.last.iter().filter(|noted| !noted.claimed && !noted.repeat).count() as u32;
+    }
+
+    /// The last opens that no followed order had, the earliest first.
+    pub(super) fn strangers(&self, most: usize) -> Vec<Seen> {
+        let strange = self.last.iter().filter(|noted| !noted.claimed && !noted.repeat).map(|noted| noted.seen);
+        let all: Vec<Seen> = strange.collect();
+        all[all.len().saturating_sub(most)..].to_vec()
+    }
+
+    /// Opens of readers that turn out to read the same order.
+    pub(super) fn take_in(&mut self, opens: &[Seen]) {
+        for &seen in opens {
+            self.open(seen, false);
+        }
+    }
+
+    /// Readers of the followed order are among those who read now.
+    pub(super) fn is_followed(&self) -> bool {
+        let recent = self.last.len().min(LOOK_BACK * 2 + self.strange as usize);
+        let claimed = self.last.iter().rev().take(recent).filter(|noted| noted.claimed).count();
+        claimed > recent / FOLLOWED_SHARE
     }
 
     /// Whether most of the pass was where no followed order had it.

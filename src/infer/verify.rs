@@ -145,7 +145,7 @@ impl Play<'_> {
         self.engine.handle(now, Event::Released { file }, &mut out);
         self.engine.settle(now, |_| Some(0));
         self.answer(now, &mut out);
-        while let Some(job) = self.engine.next_job() {
+        while let Some(job) = self.engine.next_job(true).or_else(|| self.engine.next_job(false)) {
             let began = (self.clock)();
             let result = job.run(Control { stop: self.control, threads: self.threads });
             let seconds = (self.clock)().saturating_sub(began).as_secs_f64();

@@ -2,6 +2,7 @@
 //! recorded orders of earlier epochs.
 //!
 //! - `process`: what `/proc` says of a thread, read once per thread, off the async threads ([`process::peek`]). What cannot be read is unknown.
+//! - `ranked`: the numbers of ranks in a command line, pure.
 //! - `readers`: grouping, pure ([`readers::Readers`]).
 //! - `hints`: the environment's allow-list and the cgroup, pure ([`hints::Hints`]).
 //! - `leading`: opens before the first epoch that belong to no order, pure.
@@ -15,6 +16,7 @@ pub mod hints;
 pub mod leading;
 pub mod log;
 pub mod process;
+mod ranked;
 pub mod readers;
 pub mod record;
 pub mod recorded;

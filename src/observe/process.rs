@@ -10,9 +10,10 @@ use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::observe::hints::{self, Hints};
+use crate::observe::ranked::without_ranks;
 
-/// Ancestors looked at: a mover, its worker, a fork server, the rank process, its launcher.
-const LINE_MAX: usize = 5;
+/// Ancestors looked at: a mover, its worker, a fork server, the rank process, three wrappers of it, its launcher.
+const LINE_MAX: usize = 8;
 /// No file of `/proc` that is read here is longer, but for the environment.
 const SMALL_BYTES_MAX: u64 = 16 << 10;
 /// Kernels bound arguments and environment together by a quarter of the stack's limit, 2 MiB by default (execve(2)).
@@ -30,6 +31,8 @@ pub enum Launch {
     ForkServer,
     /// A program that moves one file's bytes to its parent: `pipe:cat`.
     Mover,
+    /// A program that runs another one and waits for it: a shell script, `numactl`.
+    Wrapper,
 }
 
 /// One process.
@@ -40,6 +43,10 @@ pub struct Process {
     pub start: u64,
     /// Hash of its command line: a fork's is its parent's. 0: unknown.
     pub command: u64,
+    /// ... without the numbers of ranks in it: all ranks of a job have the same.
+    pub program: u64,
+    /// Whether it has such numbers.
+    pub ranked: bool,
     pub launch: Launch,
 }
 
@@ -52,6 +59,8 @@ pub struct ProcFacts {
     pub thread_start: u64,
     /// `line[0]` is the thread's own process; empty: nothing is known.
     pub line: Vec<Process>,
+    /// Its environment says that it is a rank of several.
+    pub ranked: bool,
 }
 
 /// Why nothing, or no environment, is known.
@@ -106,8 +115,7 @@ pub fn peek(proc: &Path, thread: u32, environment: bool) -> Peek {
     let mut next = Some(process);
     while let Some(id) = next.filter(|_| peek.facts.line.len() < LINE_MAX) {
         let Some(start) = start(proc, id) else { break };
-        let (command, launch) = command(proc, id);
-        peek.facts.line.push(Process { id, start, command, launch });
+        peek.facts.line.push(command(proc, id, start));
         // 0: the parent is outside this namespace. 1 is init, or a container's first process, which may be the trainer's.
         next = Some(parent).filter(|parent| *parent > 0);
         parent = next.and_then(|id| ids(proc, id)).map_or(0, |(_, parent)| parent);
@@ -116,7 +124,9 @@ pub fn peek(proc: &Path, thread: u32, environment: bool) -> Peek {
         match file(proc, process, "environ", ENVIRONMENT_BYTES_MAX) {
             Ok(bytes) => {
                 let cgroup = file(proc, process, "cgroup", SMALL_BYTES_MAX).unwrap_or_default();
-                peek.hints = Some(hints::read(&bytes, &String::from_utf8_lossy(&cgroup)));
+                let hints = hints::read(&bytes, &String::from_utf8_lossy(&cgroup));
+                peek.facts.ranked = hints.rank.is_some() && hints.world_size.is_some_and(|world| world > 1);
+                peek.hints = Some(hints);
             }
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => peek.refused = Some(Refusal::NoRights),
             Err(_) => peek.refused = Some(Refusal::Gone),
@@ -148,13 +158,14 @@ fn start(proc: &Path, id: u32) -> Option<u64> {
     fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-/// Hash of the command line, and what it says of how the process was started.
-fn command(proc: &Path, id: u32) -> (u64, Launch) {
-    let Ok(line) = file(proc, id, "cmdline", SMALL_BYTES_MAX) else { return (0, Launch::Plain) };
+/// A process by its command line.
+fn command(proc: &Path, id: u32, start: u64) -> Process {
+    let line = file(proc, id, "cmdline", SMALL_BYTES_MAX).unwrap_or_default();
     if line.is_empty() {
-        return (0, Launch::Plain);
+        return Process { id, start, ..Process::default() };
     }
-    (xxh3_64(&line).max(1), launch(&line))
+    let (program, ranked) = without_ranks(&line);
+    Process { id, start, command: xxh3_64(&line).max(1), program, ranked, launch: launch(&line) }
 }
 
 /// From a command line, arguments ended by NUL.
@@ -164,6 +175,8 @@ fn launch(line: &[u8]) -> Launch {
         b"cat", b"dd", b"gzip", b"gunzip", b"zcat", b"pigz", b"unpigz", b"zstd", b"zstdcat", b"lz4", b"lz4cat", b"xz", b"xzcat", b"bzip2",
         b"tar", b"head",
     ];
+    /// Programs that only change how the one they run is run.
+    const WRAPPERS: [&[u8]; 9] = [b"env", b"nice", b"ionice", b"numactl", b"taskset", b"timeout", b"time", b"stdbuf", b"setsid"];
     let has = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
     // CPython 3: multiprocessing/spawn.py and forkserver.py start `python -c "from multiprocessing.X import main; main(...)"`.
     if has(b"multiprocessing.forkserver") {
@@ -175,10 +188,17 @@ fn launch(line: &[u8]) -> Launch {
     let mut arguments = line.split(|byte| *byte == 0);
     let program = arguments.next().unwrap_or_default();
     let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    // `sh -c "cat x"`, where the shell waits for it. Above a trainer it is a launcher, which nobody takes for a mover: only the front of a line
-    // counts.
-    let is_shell = matches!(name, b"sh" | b"dash" | b"bash") && arguments.next() == Some(b"-c");
-    if is_shell || MOVERS.contains(&name) { Launch::Mover } else { Launch::Plain }
+    // `sh -c "cat x"`, where the shell waits for it. Above a trainer it is a launcher or a wrapper, which nobody takes for a mover: only the
+    // front of a line counts.
+    let is_shell = matches!(name, b"sh" | b"dash" | b"bash" | b"zsh");
+    match arguments.next() {
+        Some(b"-c") if is_shell => Launch::Mover,
+        // a script; without one somebody types in it
+        Some(script) if is_shell && !script.is_empty() && !script.starts_with(b"-") => Launch::Wrapper,
+        _ if MOVERS.contains(&name) => Launch::Mover,
+        _ if WRAPPERS.contains(&name) => Launch::Wrapper,
+        _ => Launch::Plain,
+    }
 }
 
 #[cfg(test)]
@@ -246,7 +266,10 @@ mod tests {
             ("/bin/zstd\0-dc\0x.zst\0", Launch::Mover),
             ("python\0cat.py\0", Launch::Plain),
             ("/bin/sh\0-c\0cat x\0", Launch::Mover),
-            ("bash\0run.sh\0", Launch::Plain),
+            ("bash\0run.sh\0", Launch::Wrapper),
+            ("/usr/bin/numactl\0--cpunodebind=0\0python\0", Launch::Wrapper),
+            ("-bash\0", Launch::Plain),
+            ("bash\0-l\0", Launch::Plain),
             ("", Launch::Plain),
         ] {
             assert_eq!(launch(line.as_bytes()), expected, "{line}");

@@ -45,7 +45,7 @@ pub enum Rank {
     Nobody,
 }
 
-/// A job: its launcher and its command, or a rank process for itself.
+/// A job: its launcher and its command but for the numbers of ranks, or a rank process for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Job {
     Below(Life, u64),
@@ -179,10 +179,15 @@ impl Readers {
     pub fn job(&self, reader: ReaderId) -> Job {
         let Some(Reader { facts: Some(facts), .. }) = self.readers.get(&reader) else { return Job::Alone(self.rank(reader)) };
         let Some(at) = self.rank_in(&facts.line) else { return Job::Alone(self.rank(reader)) };
-        match facts.line.get(at + 1) {
+        let (rank, above) = (&facts.line[at], &facts.line[at + 1..]);
+        // A shell, or the like, for each rank: what is above it is the same for all of them.
+        let wraps = |process: &&Process| matches!(process.launch, Launch::Wrapper | Launch::Mover);
+        let is_ranked = facts.ranked || rank.ranked || above.iter().take_while(wraps).any(|process| process.ranked);
+        let launcher = above.iter().find(|process| !is_ranked || !wraps(process)).or(above.last());
+        match launcher {
             // Every spawned process has another command line.
-            Some(launcher) if facts.line[at].launch == Launch::Spawned => Job::Below(launcher.into(), 0),
-            Some(launcher) if facts.line[at].command != 0 => Job::Below(launcher.into(), facts.line[at].command),
+            Some(launcher) if rank.launch == Launch::Spawned => Job::Below(launcher.into(), 0),
+            Some(launcher) if rank.command != 0 => Job::Below(launcher.into(), rank.program),
             _ => Job::Alone(self.rank(reader)),
         }
     }

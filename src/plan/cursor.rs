@@ -13,6 +13,7 @@ mod choice;
 mod rate;
 mod rival;
 mod search;
+mod widen;
 
 pub(crate) use choice::Choice;
 use choice::Which;
@@ -201,6 +202,9 @@ impl Cursor {
     /// The order of an epoch arrived.
     pub(crate) fn on_order(&mut self, epoch: Epoch, way: Way, files: Arc<EpochFiles>, sizes: &[u64], round: Round) {
         self.asked.remove(&(epoch, way));
+        if self.passes.front().is_some_and(|pass| pass.index.order.stride != files.stride) && self.is_locked() {
+            return; // it was asked for before ranks were known
+        }
         if files.files.is_empty() || u32::try_from(files.files.len()).is_err() || files.files.iter().any(|f| f.at() >= sizes.len()) {
             "an epoch of this order is empty or names files that are not in the manifest".clone_into(&mut self.note);
             return;
@@ -317,7 +321,7 @@ impl Cursor {
         let place = choice.sight.place.filter(|_| choice.sight.fresh)?;
         let expected = choice.sight.is_predicted();
         self.predicted += u64::from(expected);
-        self.belief.add(choice.ratio());
+        self.belief.add(choice.evidence());
         self.rate.open(now, outcome);
         self.opened_at = now;
         // A stray does not keep an epoch open.

@@ -3,6 +3,8 @@
 //! A pass is also the unit of a hypothesis: "the readers are in epoch e, here" is a pass with a [`Belief`]. It does not decide anything;
 //! `cursor.rs` compares passes.
 
+mod widened;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -75,9 +77,16 @@ pub(crate) struct Sight {
     pub(crate) ratio: f64,
     /// Among the places that a loader opens next: what the look-ahead is for.
     pub(crate) near: bool,
+    /// The first open of its process in this pass.
+    pub(crate) begins: bool,
 }
 
 impl Sight {
+    /// What an open of this ratio says for the order. Where a worker begins, within its loader's reach, says nothing: its first batch may be any of them, and a
+    /// node of many workers would speak against an order that is right.
+    pub(crate) fn evidence(&self, ratio: f64) -> f64 {
+        if self.fresh && self.near && self.begins { ratio.max(1.0) } else { ratio }
+    }
     /// The open is where the order had it.
     pub(crate) fn is_predicted(&self) -> bool {
         self.fresh && (self.near || self.ratio >= 1.0)
@@ -90,8 +99,8 @@ const RECENT: u64 = 256;
 const SAME_JUMP: f64 = 0.1;
 /// Steps searched backwards for the end of a run of opened places.
 const RUN_SEARCH: u32 = 8;
-/// How far ahead of the slowest a loader's workers open before that was seen: half of the epoch, at most 16 workers with 2 batches of 128, at
-/// least 4 with 2 of 32.
+/// How far ahead of the slowest a loader's workers open before that was seen: half of the epoch, at most 16 workers of each rank with 2 batches
+/// of 128, at least 4 with 2 of 32.
 const REACH_SHARE: u32 = 2;
 const REACH_LEAST: u32 = 256;
 const REACH_MOST: u32 = 4096;
@@ -256,7 +265,7 @@ impl Pass {
         if !self.begun && self.start.is_none() || last.is_some_and(|last| place < last) || place < self.tail {
             return false;
         }
-        let usual = (self.len() / REACH_SHARE).clamp(REACH_LEAST, REACH_MOST);
+        let usual = (self.len() / REACH_SHARE).clamp(REACH_LEAST, REACH_MOST.saturating_mul(self.index.order.stride.max(1)));
         // As far again as was seen: the slowest may be a whole round behind.
         let reach = if self.widest_before > 0 { self.widest().saturating_mul(2).max(REACH_LEAST) } else { usual.max(self.widest) };
         place < self.front.saturating_add(reach)
@@ -287,10 +296,10 @@ impl Pass {
     pub(crate) fn sight(&self, file: FileIndex, process: u32) -> Sight {
         let last = if process == 0 { None } else { self.last.get(&process).copied() };
         let Some((place, fresh)) = self.place_of(file, last) else {
-            return Sight { place: None, fresh: false, ratio: ELSEWHERE, near: false };
+            return Sight { place: None, fresh: false, ratio: ELSEWHERE, near: false, begins: false };
         };
         if !fresh {
-            return Sight { place: Some(place), fresh, ratio: ELSEWHERE, near: false };
+            return Sight { place: Some(place), fresh, ratio: ELSEWHERE, near: false, begins: false };
         }
         let from_front = (self.begun || self.start.is_some()).then(|| {
             // At the front a place is one step ahead; what is behind the front is measured from what is over.
@@ -313,7 +322,7 @@ impl Pass {
             None if self.runs == 0 => by_process,
             None => 0.5 * by_process,
         };
-        Sight { place: Some(place), fresh, ratio, near: self.is_near(place, last) }
+        Sight { place: Some(place), fresh, ratio, near: self.is_near(place, last), begins: process != 0 && last.is_none() }
     }
 
     fn step_or_jump(&self, from: u32, to: u32) -> f64 {

@@ -205,7 +205,7 @@ impl Planner {
         self.settle(file);
         let round = self.round();
         let claimed = owner.is_some_and(|(_, choice)| choice.ratio() >= 1.0);
-        self.claimed = owner.filter(|(_, choice)| choice.ratio() >= 1.0 && choice.is_access()).map(|(order, _)| order);
+        self.claimed = owner.filter(|(_, choice)| choice.is_predicted()).map(|(order, _)| order);
         for order in &mut self.orders {
             if order.is_locked() {
                 order.judge();

@@ -385,16 +385,18 @@ impl Task {
 
     /// Starts the searches that are due.
     fn search(&mut self) {
-        while self.searching.may_start()
-            && let Some(job) = self.engine.next_job()
-        {
-            self.searching.start(job);
+        for brief in [true, false] {
+            while self.searching.may_start(brief)
+                && let Some(job) = self.engine.next_job(brief)
+            {
+                self.searching.start(job);
+            }
         }
     }
 
     /// A search has ended.
     fn searched(&mut self, result: JobResult, seconds: f64) {
-        self.searching.ended(result.group());
+        self.searching.ended(result.group(), result.rung.is_brief());
         let now = self.now();
         if !self.engine.finished(now, result, seconds, &mut self.actions) {
             return;

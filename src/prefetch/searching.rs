@@ -1,4 +1,6 @@
-//! Searches run on threads of the lowest priority, beside the task: a few at once, stopped when the mount goes.
+//! Searches run on threads beside the task, long ones of the lowest priority: a few at once, stopped when the mount goes.
+//!
+//! Among many busy readers the lowest priority is a thousandth of a core: what takes milliseconds would come when an epoch is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +12,9 @@ use crate::infer::{Job, JobResult};
 use crate::order::infer::Control;
 use crate::stats::Stats;
 
-/// Searches at once: a short one does not wait behind a long one.
-pub(super) const SEARCHES_MAX: usize = 2;
+/// Searches at once, of either kind: one does not wait behind another's.
+const EACH_MAX: usize = 2;
+pub(super) const SEARCHES_MAX: usize = 2 * EACH_MAX;
 /// The weakest claim on a core that Linux knows among normal threads.
 const NICEST: i32 = 19;
 
@@ -19,10 +22,10 @@ const NICEST: i32 = 19;
 #[derive(Debug)]
 pub(super) struct Searching {
     threads: usize,
-    /// Whose searches run, one each, and how they are stopped.
-    running: Vec<(usize, Arc<AtomicBool>)>,
+    /// Whose searches run, a long and a brief one each, and how they are stopped.
+    running: Vec<(u64, bool, Arc<AtomicBool>)>,
     /// What is told of long ones while they run.
-    told: Vec<(usize, String)>,
+    told: Vec<(u64, String)>,
     stats: Arc<Stats>,
     searched: mpsc::Sender<(JobResult, f64)>,
 }
@@ -32,14 +35,15 @@ impl Searching {
         Self { threads, running: Vec::new(), told: Vec::new(), stats, searched }
     }
 
-    pub(super) const fn may_start(&self) -> bool {
-        self.running.len() < SEARCHES_MAX
+    pub(super) fn may_start(&self, brief: bool) -> bool {
+        self.running.iter().filter(|running| running.1 == brief).count() < EACH_MAX
     }
 
     /// Runs a search; its result comes through the channel.
     pub(super) fn start(&mut self, job: Job) {
         let (stop, searched, threads) = (job.stop(), self.searched.clone(), self.threads);
-        let running = (job.group(), Arc::clone(&stop));
+        let brief = job.rung().is_brief();
+        let running = (job.group(), brief, Arc::clone(&stop));
         if let Some(budget) = job.budget() {
             tracing::info!(threads, "{budget}");
             self.stats.note(budget.clone());
@@ -48,8 +52,10 @@ impl Searching {
         // A thread of its own: a priority that was lowered cannot be raised again, so it must not be one of the runtime's. The threads that it
         // starts have the priority it has then.
         let search = move || {
-            // refused only where the thread is gone; then it runs as others do
-            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICEST);
+            if !brief {
+                // refused only where the thread is gone; then it runs as others do
+                let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICEST);
+            }
             let began = Instant::now();
             let result = job.run(Control { stop: &stop, threads });
             // fails only when the task is gone
@@ -61,13 +67,15 @@ impl Searching {
         }
     }
 
-    pub(super) fn ended(&mut self, group: usize) {
-        self.running.retain(|running| running.0 != group);
-        self.told.iter().filter(|told| told.0 == group).for_each(|(_, told)| self.stats.unnote(told));
-        self.told.retain(|told| told.0 != group);
+    pub(super) fn ended(&mut self, group: u64, brief: bool) {
+        self.running.retain(|running| (running.0, running.1) != (group, brief));
+        if !brief {
+            self.told.iter().filter(|told| told.0 == group).for_each(|(_, told)| self.stats.unnote(told));
+            self.told.retain(|told| told.0 != group);
+        }
     }
 
     pub(super) fn stop(&self) {
-        self.running.iter().for_each(|(_, stop)| stop.store(true, Ordering::Relaxed));
+        self.running.iter().for_each(|(_, _, stop)| stop.store(true, Ordering::Relaxed));
     }
 }

@@ -21,6 +21,7 @@ mod mount;
 mod observe;
 mod pressure;
 mod promises;
+mod ranks;
 mod real_orders;
 mod s3_contract;
 mod sequences;

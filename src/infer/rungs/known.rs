@@ -77,6 +77,9 @@ impl Search<'_> {
             return;
         }
         self.prove(map, spec, clue.epoch, "the epoch is read again");
+        if self.best.is_none() {
+            self.prove_dealt(map, spec, clue.epoch, "other ranks of the epoch");
+        }
         match spec.kind {
             OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, .. } => {
                 let now = offset + clue.epoch * stride;

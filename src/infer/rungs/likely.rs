@@ -158,6 +158,12 @@ impl Search<'_> {
         }
     }
 
+    /// The first step, for the readers of a node: what most scripts do, by whoever has gone some steps.
+    pub(in crate::infer) fn usual(&mut self, maps: &mut MapSet) {
+        let Some(map) = maps.get(0) else { return };
+        self.likely_in(&map, Step::First);
+    }
+
     /// Processes among the opens.
     pub(super) fn streams(&self) -> usize {
         self.job.opens().iter().map(|seen| seen.process).collect::<std::collections::HashSet<u32>>().len()

@@ -8,6 +8,9 @@ mod backward;
 mod known;
 mod likely;
 mod others;
+mod widen;
+
+pub(super) use widen::RANK_SHARE;
 
 pub(super) use all_seeds::all_seeds;
 pub(super) use backward::backward_seeds;
@@ -79,7 +82,7 @@ impl Search<'_> {
                         Rung::Meet => self.meet(maps),
                         Rung::Exhaustive => self.exhaustive(maps),
                         Rung::Backward => self.backward(maps),
-                        Rung::Known | Rung::Origin => return,
+                        Rung::Widen | Rung::Known | Rung::Usual | Rung::Origin => return,
                     }
                     if self.control.stopped() {
                         // it is begun again
@@ -100,7 +103,7 @@ impl Search<'_> {
             Rung::Meet => self.meet_price(&map, maps),
             Rung::Exhaustive => self.exhaustive_price(&map),
             Rung::Backward => self.backward_price(maps),
-            Rung::Known | Rung::Origin => Price::NotNow,
+            Rung::Widen | Rung::Usual | Rung::Known | Rung::Origin => Price::NotNow,
         }
     }
 

@@ -10,7 +10,7 @@ const TORCHRUN: u64 = 2;
 const TRAIN: u64 = 3;
 
 fn process(id: u32, command: u64) -> Process {
-    Process { id, start: 1000 + u64::from(id), command, launch: Launch::Plain }
+    Process { id, start: 1000 + u64::from(id), command, program: command, ..Process::default() }
 }
 
 fn spawned(id: u32) -> Process {
@@ -18,7 +18,7 @@ fn spawned(id: u32) -> Process {
 }
 
 fn facts(thread: u32, line: &[Process]) -> ProcFacts {
-    ProcFacts { thread, thread_start: u64::from(thread), line: line.to_vec() }
+    ProcFacts { thread, thread_start: u64::from(thread), line: line.to_vec(), ranked: false }
 }
 
 /// Opens by these threads in turns, with what is known of each.
@@ -74,6 +74,27 @@ fn two_jobs_of_one_shell_are_two_groups() {
     let (readers, opens) = seen(&known, 2);
     let groups = readers.groups(&opens);
     assert_eq!(groups.iter().map(|group| group.opens.len()).collect::<Vec<_>>(), [2, 2]);
+}
+
+#[test]
+fn ranks_by_number_and_in_wrappers_are_one_job() {
+    let launcher = process(10, TORCHRUN);
+    // `--local_rank=N`: the command line differs, and the program is the same
+    let trainer = |id: u32, program: u64| Process { program, ranked: true, ..process(id, 50 + u64::from(id)) };
+    let worker = |id: u32, of: &Process| facts(id, &[Process { id, start: 9, ..of.clone() }, of.clone(), launcher.clone()]);
+    let (readers, opens) = seen(&[worker(31, &trainer(21, 3)), worker(32, &trainer(22, 3)), worker(33, &trainer(23, 4))], 1);
+    assert_eq!(readers.groups(&opens).iter().map(|group| group.ranks.len()).collect::<Vec<_>>(), [2, 1]);
+    // a shell for each rank, which the environment or the shell's text tells
+    let shell = |id: u32, ranked: bool| Process { launch: Launch::Mover, ranked, ..process(id, SHELL) };
+    let wrapped = |id: u32, environment: bool, text: bool| {
+        let line =
+            [process(id, TRAIN), shell(id + 100, text), Process { launch: Launch::Wrapper, ..process(id + 200, 8) }, launcher.clone()];
+        ProcFacts { ranked: environment, ..facts(id, &line) }
+    };
+    for (environment, text, jobs) in [(true, false, 1), (false, true, 1), (false, false, 2)] {
+        let (readers, opens) = seen(&[wrapped(31, environment, text), wrapped(32, environment, text)], 1);
+        assert_eq!(readers.groups(&opens).len(), jobs, "{environment} {text}");
+    }
 }
 
 #[test]
@@ -166,13 +187,17 @@ fn readers_are_bounded_and_the_silent_go_first() {
 
 /// Any process below any others, with few values so that ids and commands meet.
 fn any_facts() -> impl Strategy<Value = ProcFacts> {
-    let launch = prop_oneof![4 => Just(Launch::Plain), 1 => Just(Launch::Spawned), 1 => Just(Launch::ForkServer), 1 => Just(Launch::Mover)];
-    let process = (1u32..12, 0u64..3, 0u64..4, launch).prop_map(|(id, start, command, launch)| Process { id, start, command, launch });
-    (0u32..12, 0u64..2, proptest::collection::vec(process, 0..5)).prop_map(|(thread, thread_start, line)| ProcFacts {
-        thread,
-        thread_start,
-        line,
-    })
+    let launch = prop_oneof![4 => Just(Launch::Plain), 1 => Just(Launch::Spawned), 1 => Just(Launch::ForkServer), 1 => Just(Launch::Mover), 1 => Just(Launch::Wrapper)];
+    let process = (1u32..12, 0u64..3, 0u64..4, launch, any::<bool>()).prop_map(|(id, start, command, launch, ranked)| Process {
+        id,
+        start,
+        command,
+        program: command,
+        ranked,
+        launch,
+    });
+    (0u32..12, 0u64..2, proptest::collection::vec(process, 0..5), any::<bool>())
+        .prop_map(|(thread, thread_start, line, ranked)| ProcFacts { thread, thread_start, line, ranked })
 }
 
 proptest! {

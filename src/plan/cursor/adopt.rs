@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::belief::Belief;
 use super::super::next_use::Round;
 use super::super::pass::{EpochIndex, Pass};
 use super::super::{EpochFiles, OrderConfig, OrderState, Seen};
@@ -9,8 +10,7 @@ use super::Cursor;
 use crate::types::Epoch;
 
 impl Cursor {
-    /// Follows `files`, the order of `epoch`, from where `opens` (in their order, of this order's readers) lead. Locked afterwards, or still
-    /// searching with that one candidate. The opens were counted as accesses when they came; here they are counted in the epoch's row.
+    /// Follows `files`, the order of `epoch`, from where `opens` (in their order, of this order's readers) lead. Locked afterwards, or lost. The opens were counted as accesses when they came; here they are counted in the epoch's row.
     pub(crate) fn adopt(
         &mut self,
         config: OrderConfig,
@@ -50,6 +50,13 @@ impl Cursor {
             }
         }
         (self.observed, self.predicted) = counted;
+        if self.state == OrderState::Searching
+            && let Some(pass) = self.candidates.pop()
+        {
+            // It is proved by more than the planner weighs: that its readers are few ranks of a known world.
+            self.belief = Belief::trusted();
+            self.lock(pass);
+        }
         if self.is_locked() {
             self.count_anew(opens, sizes);
             self.note = format!("locked after {} opens: epoch {epoch}, place {}", opens.len(), self.passes.front().map_or(0, Pass::front));

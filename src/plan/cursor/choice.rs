@@ -42,8 +42,16 @@ impl Choice {
     pub(crate) const fn ratio(&self) -> f64 {
         self.ratio
     }
+    /// What it says for the order.
+    pub(crate) fn evidence(&self) -> f64 {
+        self.sight.evidence(self.ratio)
+    }
     pub(crate) const fn is_in_stream(&self) -> bool {
         self.sight.place.is_some()
+    }
+    /// It is where the order had it.
+    pub(crate) fn is_predicted(&self) -> bool {
+        self.sight.is_predicted()
     }
     pub(crate) const fn is_access(&self) -> bool {
         self.sight.fresh
@@ -93,6 +101,8 @@ impl Cursor {
         };
         let most = if process == 0 { GATHERED_UNKNOWN } else { GATHERED };
         let before = self.odds.get(&process).copied().unwrap_or(least).clamp(least, most);
+        // A worker's first batch may lie far into the epoch, where the ratio alone would not have it. What the current pass has is still its.
+        let other = if chosen.near && !sight.fresh { other.max(1.0) } else { other };
         let odds = before + other.ln() - sight.ratio.max(1e-9).ln();
         let choice = Choice { odds: Some(odds.clamp(MID_EPOCH, most)), ..plain };
         Some(if odds > 0.0 { Choice { which, sight: chosen, ratio: other, ..choice } } else { choice })

@@ -37,6 +37,22 @@ impl Planner {
         number
     }
 
+    /// A followed order is dealt to more ranks here than was known ([`Cursor::widen`]). False: it cannot be, and nothing has changed.
+    pub fn widen(
+        &mut self,
+        order: OrderIndex,
+        epochs: Vec<(Epoch, Arc<EpochFiles>)>,
+        new: &[u32],
+        opens: &[Seen],
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let known = |(_, files): &(Epoch, Arc<EpochFiles>)| files.files.iter().all(|file| file.at() < self.sizes.len());
+        let widened =
+            epochs.iter().all(known) && self.orders.get_mut(order).is_some_and(|cursor| cursor.widen(epochs, new, opens, &self.sizes));
+        self.step(out);
+        widened
+    }
+
     /// Gives an inferred order up.
     pub fn abandon(&mut self, order: OrderIndex, why: &str) {
         if let Some(cursor) = self.orders.get_mut(order) {

@@ -1,0 +1,351 @@
+//! Many ranks on one node: simulated DataLoaders of up to 64 processes, through the state machine that the daemon runs. Searches take their
+//! time, jobs are told apart, epochs turn with new workers, and ranks are as far apart as a run lets them be.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use belady::dataset::Manifest;
+use belady::infer::{Engine, InferConfig, Inference, JobResult};
+use belady::order::infer::Control;
+use belady::order::mt19937::Mt19937;
+use belady::order::torch::randperm;
+use belady::plan::{Action, EpochFiles, Event, OrderState, Planner, PlannerConfig};
+use belady::types::{FileIndex, ObjectMeta, Outcome};
+
+const BRIEF: InferConfig = InferConfig { threads: 1, exhaustive: false, deep: false, patient: false };
+/// How long a search takes: some tens of opens of 64 readers.
+const SEARCH: Duration = Duration::from_millis(8);
+
+/// A die that is the same in every run (xorshift64*).
+struct Die(u64);
+
+impl Die {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+}
+
+/// One open.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    at: u64,
+    process: u32,
+    job: u64,
+    sample: u32,
+}
+
+/// A job: what each of its ranks here reads, epoch by epoch.
+struct Run {
+    /// Of the job, or one for each rank.
+    jobs: Vec<u64>,
+    ranks: Vec<VecDeque<Vec<u32>>>,
+    workers: u64,
+    batch: usize,
+    /// Microseconds of a start, a worker after the other, and a rank after the other.
+    begin: (u64, u64),
+    /// Whether every step waits for all ranks, as gradients do.
+    lockstep: bool,
+}
+
+/// A rank's loader.
+#[derive(Default)]
+struct Loader {
+    batches: Vec<Vec<u32>>,
+    first_process: u32,
+    /// Per worker: its next batch, and the place in it.
+    at: Vec<(usize, usize)>,
+    done: Vec<bool>,
+    /// Epochs that are over, and batches of this one that were used.
+    epoch: usize,
+    used: usize,
+    speed: u64,
+}
+
+/// Plays runs that begin at their times; opens in the order of time.
+fn play(run: Run, from: u64, first_process: u32, die: &mut Die) -> Vec<Open> {
+    let Run { jobs, mut ranks, workers, batch, begin, lockstep } = run;
+    let mut loaders: Vec<Loader> = ranks.iter().map(|_| Loader { speed: 800 + die.below(400), ..Loader::default() }).collect();
+    let mut due: BinaryHeap<Reverse<(u64, usize, usize)>> = BinaryHeap::new();
+    let (mut opens, mut next_process) = (Vec::new(), first_process);
+    let mut turn: Vec<(usize, u64)> = (0..ranks.len()).map(|rank| (rank, from + rank as u64 * begin.1)).collect();
+    loop {
+        for (rank, at) in turn.drain(..) {
+            let Some(places) = ranks[rank].pop_front() else {
+                loaders[rank].epoch = usize::MAX; // nobody waits for it
+                continue;
+            };
+            let loader = &mut loaders[rank];
+            loader.batches = places.chunks(batch).map(<[u32]>::to_vec).collect();
+            loader.done = vec![false; loader.batches.len()];
+            (loader.first_process, loader.at) = (next_process, (0..workers as usize).map(|worker| (worker, 0)).collect());
+            next_process += workers as u32;
+            due.extend(
+                (0..workers).map(|worker| Reverse((at + (worker + 1) * begin.0 + die.below(begin.0.max(1)), rank, worker as usize))),
+            );
+        }
+        let Some(Reverse((at, rank, worker))) = due.pop() else { return opens };
+        let loader = &mut loaders[rank];
+        let (number, place) = loader.at[worker];
+        let Some(files) = loader.batches.get(number) else { continue };
+        if number >= loader.used + 2 * workers as usize {
+            due.push(Reverse((at + 500, rank, worker)));
+            continue;
+        }
+        opens.push(Open { at, process: loader.first_process + worker as u32, job: jobs[rank % jobs.len()], sample: files[place] });
+        loader.at[worker] = (number, place + 1);
+        if place + 1 == files.len() {
+            loader.done[number] = true;
+            loader.at[worker] = (number + workers as usize, 0);
+        }
+        due.push(Reverse((at + 10 * loader.speed + die.below(20 * loader.speed), rank, worker)));
+        // a step is taken when its batch is there, and all have taken the one before
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = false;
+            let slowest = loaders.iter().map(|loader| (loader.epoch, loader.used)).min().unwrap_or_default();
+            for (rank, loader) in loaders.iter_mut().enumerate() {
+                let all = !lockstep || (loader.epoch, loader.used) == slowest;
+                if all && loader.done.get(loader.used).copied().unwrap_or(false) {
+                    (loader.used, goes_on) = (loader.used + 1, true);
+                    if loader.used == loader.batches.len() {
+                        (loader.epoch, loader.used) = (loader.epoch + 1, 0);
+                        (loader.batches, loader.done) = (Vec::new(), Vec::new());
+                        turn.push((rank, at + 5_000));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What ranks of a DistributedSampler read from `start` on, by rank.
+fn dealt(n: u32, seed: u64, world: u32, ranks: &[u32], start: u32) -> Vec<Vec<u32>> {
+    let order = randperm(n, &mut Mt19937::new(seed));
+    let total = n.div_ceil(world) * world;
+    ranks.iter().map(|rank| (start + rank..total).step_by(world as usize).map(|place| order[(place % n) as usize]).collect()).collect()
+}
+
+/// Several epochs of them.
+fn epochs(n: u32, seeds: std::ops::Range<u64>, world: u32, ranks: &[u32]) -> Vec<VecDeque<Vec<u32>>> {
+    let mut all = vec![VecDeque::new(); ranks.len()];
+    for seed in seeds {
+        for (of_rank, places) in all.iter_mut().zip(dealt(n, seed, world, ranks, 0)) {
+            of_rank.push_back(places);
+        }
+    }
+    all
+}
+
+fn path(sample: u32) -> String {
+    format!("train/c{:03}/img_{sample:06}.png", sample / 100)
+}
+
+/// The state machine, with searches that take [`SEARCH`].
+struct Node {
+    engine: Engine,
+    running: VecDeque<(u64, JobResult)>,
+    job_of: HashMap<u32, u64>,
+    opens: u64,
+    /// Opens before each order was followed first, or anew with another world.
+    locked_at: Vec<(u64, String)>,
+    /// Opens since the first lock that no order had, with their number.
+    unpredicted: Vec<u64>,
+    lost: Vec<(u64, String)>,
+    states: Vec<(OrderState, String)>,
+}
+
+impl Node {
+    fn new(n: u32) -> Self {
+        let object = |sample: u32| ObjectMeta { key: path(sample).as_str().into(), size: 1, etag: "".into(), mtime_seconds: 0 };
+        let manifest = Arc::new(Manifest::build("", (0..n).map(object).collect()));
+        let sizes: Arc<[u64]> = vec![1; manifest.len()].into();
+        let planner = Planner::new(PlannerConfig::new(Vec::new()), Arc::clone(&sizes));
+        Self {
+            engine: Engine::new(planner, Some(Inference::new(manifest, sizes, BRIEF))),
+            running: VecDeque::new(),
+            job_of: HashMap::new(),
+            opens: 0,
+            locked_at: Vec::new(),
+            unpredicted: Vec::new(),
+            lost: Vec::new(),
+            states: Vec::new(),
+        }
+    }
+
+    fn play(&mut self, opens: &[Open]) {
+        for open in opens {
+            let now = Duration::from_micros(open.at);
+            while self.running.front().is_some_and(|(at, _)| *at <= open.at) {
+                let (_, result) = self.running.pop_front().expect("just seen");
+                let mut out = Vec::new();
+                self.engine.finished(now, result, SEARCH.as_secs_f64(), &mut out);
+                self.answer(now, &mut out);
+                self.look();
+            }
+            self.job_of.insert(open.process, open.job);
+            let (mut out, event) =
+                (Vec::new(), Event::Opened { file: FileIndex(open.sample), process: open.process, outcome: Outcome::Miss });
+            self.engine.handle(now, event, &mut out);
+            self.opens += 1;
+            if self.engine.planner().claimed().is_none() && !self.locked_at.is_empty() {
+                self.unpredicted.push(self.opens);
+            }
+            self.engine.handle(now, Event::Released { file: FileIndex(open.sample) }, &mut out);
+            self.answer(now, &mut out);
+            self.engine.settle(now, |process| self.job_of.get(&process).copied());
+            while let Some(job) = self.engine.next_job(true).or_else(|| self.engine.next_job(false)) {
+                let result = job.run(Control { stop: &AtomicBool::new(false), threads: 1 });
+                self.running.push_back((open.at + SEARCH.as_micros() as u64, result));
+            }
+            self.look();
+        }
+    }
+
+    fn answer(&mut self, now: Duration, out: &mut Vec<Action>) {
+        while !out.is_empty() {
+            for action in std::mem::take(out) {
+                if let Action::Compute { order, epoch } = action
+                    && let Some(followed) = self.engine.followed().get(order)
+                {
+                    let files = Arc::new(EpochFiles::new(&followed.sampler.order(epoch), &followed.samples));
+                    self.engine.handle(now, Event::Order { order, epoch, files }, out);
+                }
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        for (number, followed) in self.engine.followed().iter().enumerate() {
+            let view = self.engine.planner().order(number);
+            let now =
+                (view.state, format!("world {} ranks {} seed {}", followed.spec.world, followed.spec.ranks_text(), followed.spec.seed));
+            if self.states.len() == number {
+                self.states.push((OrderState::Searching, String::new()));
+            }
+            if self.states[number] != now {
+                match now.0 {
+                    OrderState::Locked => self.locked_at.push((self.opens, format!("{number}: {} epoch {}", now.1, view.epoch))),
+                    _ => self.lost.push((self.opens, format!("{number}: {} {}", now.1, view.note))),
+                }
+                self.states[number] = now;
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let counts: Vec<String> = (0..self.engine.followed().len())
+            .map(|number| {
+                let view = self.engine.planner().order(number);
+                format!("{number}: {} epoch {}, {} observed, {} predicted", view.state.as_str(), view.epoch, view.observed, view.predicted)
+            })
+            .collect();
+        format!(
+            "{} opens; locked {:?}; lost {:?}; {} unpredicted {:?}; {counts:?}",
+            self.opens,
+            self.locked_at,
+            self.lost,
+            self.unpredicted.len(),
+            &self.unpredicted[..self.unpredicted.len().min(100)]
+        )
+    }
+}
+
+/// Opens until all first processes have opened something.
+fn with_all(opens: &[Open], processes: usize) -> u64 {
+    let mut seen = std::collections::HashSet::new();
+    opens.iter().position(|open| seen.insert(open.process) && seen.len() == processes).expect("all come") as u64 + 1
+}
+
+/// A job on ranks 0 to 7 of 128, three epochs.
+fn job(n: u32, jobs: Vec<u64>, begin: (u64, u64), lockstep: bool) -> Vec<Open> {
+    let ranks: Vec<u32> = (0..8).collect();
+    play(Run { jobs, ranks: epochs(n, 0..3, 128, &ranks), workers: 8, batch: 4, begin, lockstep }, 0, 100, &mut Die(3))
+}
+
+/// Opens while a search runs, and at most until the next one is due.
+const WHILE_SEARCHED: u64 = 48;
+
+#[test]
+fn eight_ranks_of_a_world_are_one_order_through_its_epochs() {
+    for (lockstep, begin) in [(true, (2_000, 3_000)), (false, (2_000, 3_000)), (true, (300, 0))] {
+        let opens = job(16_000, vec![1], begin, lockstep);
+        let mut node = Node::new(16_000);
+        node.play(&opens);
+        let text = format!("{lockstep} {begin:?}: {}", node.text());
+        let allowed = (with_all(&opens, 64) + 16).max(128) + WHILE_SEARCHED;
+        assert!(node.locked_at.len() == 1 && node.locked_at[0].0 <= allowed, "{allowed} allowed: {text}");
+        assert!(node.locked_at[0].1.contains("world 128 ranks 0-7 "), "{text}");
+        assert!(node.lost.is_empty() && node.unpredicted.is_empty(), "{text}");
+        let view = node.engine.planner().order(0);
+        assert!(view.observed == view.predicted && view.observed == 3_000 - node.locked_at[0].0, "{text}");
+    }
+}
+
+#[test]
+fn ranks_that_begin_later_are_taken_in() {
+    let opens = job(24_000, vec![1], (5_000, 40_000), true);
+    let mut node = Node::new(24_000);
+    node.play(&opens);
+    let text = node.text();
+    assert_eq!(node.engine.followed().len(), 1, "{text}");
+    assert!(node.lost.is_empty() && node.locked_at.last().expect("locked").1.contains("ranks 0-7 "), "{text}");
+    // a rank has read 8 opens until it is looked for, and as many as come while it is
+    let complete = node.locked_at.last().expect("locked").0;
+    assert!(node.unpredicted.iter().all(|&open| open <= complete), "{text}");
+    assert!(node.unpredicted.len() <= 7 * 24, "{text}");
+}
+
+/// From eight terminals, so that nothing but the opens tells that they belong together.
+#[test]
+fn ranks_that_are_jobs_of_their_own_become_one_order() {
+    let opens = job(24_000, (1..9).collect(), (2_000, 60_000), true);
+    let mut node = Node::new(24_000);
+    node.play(&opens);
+    let text = node.text();
+    assert_eq!(node.engine.followed().len(), 1, "{text}");
+    assert!(node.lost.is_empty() && node.locked_at.last().expect("locked").1.contains("ranks 0-7 "), "{text}");
+    let complete = node.locked_at.last().expect("locked").0;
+    assert!(node.unpredicted.iter().all(|&open| open <= complete), "{text}");
+    assert!(node.unpredicted.len() <= 7 * 24, "{text}");
+}
+
+/// PyTorch's elastic sampler: on 96 ranks to the middle of epoch 0, on 128 from there to the middle of epoch 1, on 64 from there on.
+#[test]
+fn a_resumed_run_is_found_in_mid_epoch_whatever_its_ranks() {
+    let n = 24_000;
+    let ranks: Vec<u32> = (0..8).collect();
+    let (mut node, mut die, mut from) = (Node::new(n), Die(5), 0);
+    // world, epoch, its start, samples of each rank until the end
+    for (number, (world, epoch, start, each)) in
+        [(96u32, 0u64, 0u32, 120usize), (128, 0, 96 * 120, 184), (64, 1, 128 * 84, 320)].into_iter().enumerate()
+    {
+        let mut all: Vec<VecDeque<Vec<u32>>> = vec![VecDeque::new(); ranks.len()];
+        for (of_rank, (first, second)) in
+            all.iter_mut().zip(dealt(n, epoch, world, &ranks, start).into_iter().zip(dealt(n, epoch + 1, world, &ranks, 0)))
+        {
+            let rest = each.saturating_sub(first.len());
+            of_rank.push_back(first.into_iter().take(each).collect());
+            if rest > 0 {
+                of_rank.push_back(second.into_iter().take(rest).collect());
+            }
+        }
+        let run = Run { jobs: vec![number as u64 + 1], ranks: all, workers: 8, batch: 4, begin: (2_000, 3_000), lockstep: true };
+        let opens = play(run, from, 1_000 * (number as u32 + 1), &mut die);
+        let before = node.opens;
+        (node.locked_at, node.unpredicted, node.lost) = (Vec::new(), Vec::new(), Vec::new());
+        node.play(&opens);
+        let text = format!("world {world}: from {before}: {}", node.text());
+        let allowed = before + (with_all(&opens, 64) + 64).max(128);
+        let wanted = format!("world {world} ranks 0-7 ");
+        let (at, _) = node.locked_at.iter().find(|(_, what)| what.contains(&wanted)).unwrap_or_else(|| panic!("{text}"));
+        assert!(*at <= allowed, "{allowed} allowed: {text}");
+        assert!(node.unpredicted.iter().all(|open| open <= at), "{text}");
+        from = opens.last().expect("opens").at + 3_000_000;
+    }
+}
