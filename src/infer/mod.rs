@@ -2,7 +2,7 @@
 //!
 //! [`Engine`] is the planner and [`Inference`] as one state machine. `inference` tells readers apart, `segment` remembers the front and the last
 //! opens of each pass, `group` decides which rung of the ladder is due, `job` is a search (run elsewhere), `rungs` what it tries, `proof` says
-//! whether an order explains the opens, `kept` what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch` holds
+//! whether an order explains the opens, `batches` to whom batches are dealt, `kept` what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch` holds
 //! the dictionary of torch's seeds; `verify` does it all offline.
 //!
 //! Right or silent: nothing is followed that is not proved by a likelihood ratio of 10^6 times the orders tried, in order along each stream.
@@ -10,6 +10,7 @@
 //! Not here: who the readers are (`observe`), the exhaustive searches (`order/infer`), belief while an order is followed (`plan`).
 
 mod again;
+mod batches;
 mod cost;
 mod engine;
 mod group;

@@ -7,7 +7,12 @@ mod all_seeds;
 mod backward;
 mod known;
 mod likely;
+mod linear;
 mod others;
+mod repeated;
+mod replaced;
+mod splits;
+mod streams;
 
 pub(super) use all_seeds::all_seeds;
 
@@ -78,6 +83,7 @@ impl Search<'_> {
                         Rung::Meet => self.meet(maps),
                         Rung::Exhaustive => self.exhaustive(maps),
                         Rung::Backward => self.backward(maps),
+                        Rung::Linear => self.linear(maps),
                         Rung::Known | Rung::Origin => return,
                     }
                     if self.control.stopped() {
@@ -99,6 +105,7 @@ impl Search<'_> {
             Rung::Meet => self.meet_price(&map, maps),
             Rung::Exhaustive => self.exhaustive_price(&map),
             Rung::Backward => self.backward_price(maps),
+            Rung::Linear => self.linear_price(),
             Rung::Known | Rung::Origin => Price::NotNow,
         }
     }
