@@ -16,7 +16,9 @@ use belady::order::infer::fit::fit;
 use belady::order::infer::lanes::CodePath;
 use belady::order::infer::linear::{Solved, solve};
 use belady::order::infer::meet::{Assume, meet_by};
+use belady::order::infer::rewind::rewind;
 use belady::order::infer::target::{Layout, Target};
+use belady::order::infer::turns::Turns;
 use belady::order::infer::{Control, Sighting};
 use belady::order::mt19937::Mt19937;
 use belady::order::numpy::Legacy;
@@ -155,21 +157,34 @@ fn meeting(control: Control<'_>) {
 }
 
 fn algebra(control: Control<'_>) {
+    const N: u32 = 300_000;
     let mut generator = Mt19937::new(31_337);
     generator.skip(3_001_000);
-    let order = randperm(300_000, &mut generator.clone());
-    let (few, cpu, _) = timed(|| solve(300_000, &order[..19_000], control));
+    let order = randperm(N, &mut generator.clone());
+    let (few, cpu, _) = timed(|| solve(N, 1, &|_| order[..19_000].to_vec(), control));
     let Solved::TooFew { rank } = few else { panic!("19,000 places cannot do") };
     row("linear algebra, 19,000 places", cpu, &format!("rank {rank}: too few, rightly"));
-    let (solved, cpu, _) = timed(|| solve(300_000, &order[..20_100], control));
-    let Solved::State(mut state) = solved else { panic!("20,100 places are enough: {solved:?}") };
-    assert!(randperm(300_000, &mut state) == order);
-    let _ = randperm(300_000, &mut generator);
+    let (solved, cpu, _) = timed(|| solve(N, 1, &|_| order[..20_100].to_vec(), control));
+    let Solved::State { words, .. } = solved else { panic!("20,100 places are enough: {solved:?}") };
+    let mut state = Mt19937::from_words(*words);
+    assert!(randperm(N, &mut state) == order);
+    let _ = randperm(N, &mut generator);
     assert_eq!(state.random64(), generator.random64());
     row("linear algebra, 20,100 places", cpu, "all later draws right");
+    let (found, cpu, _) = timed(|| rewind(&words, u64::MAX, control));
+    assert_eq!(found, Some(At { seed: 31_337, offset: 3_001_000 }));
+    row("... back to its seed, 3,001,000 outputs before", cpu, "found");
+    // 8 workers with batches of 96, of whom two began the other way round
+    let workers = [0usize, 1, 3, 2, 4, 5, 6, 7];
+    let batches = |worker: usize| order.chunks(96).skip(worker).step_by(8).flatten().copied().take(2_800).collect::<Vec<SampleIndex>>();
+    let turns = Turns::new(workers.map(batches).to_vec());
+    let (solved, cpu, _) = timed(|| solve(N, turns.len(), &|which| turns.order(which), control));
+    let Solved::State { which, .. } = solved else { panic!("one of them is right: {solved:?}") };
+    assert!(turns.order(which) == order[..turns.order(which).len()]);
+    row("linear algebra, 8 workers", cpu, &format!("the right one of {} turns", turns.len()));
     let mut wrong = order[..20_500].to_vec();
     wrong.swap(3000, 3001);
-    let (solved, cpu, _) = timed(|| solve(300_000, &wrong, control));
+    let (solved, cpu, _) = timed(|| solve(N, 1, &|_| wrong.clone(), control));
     assert!(matches!(solved, Solved::Contradiction));
     row("linear algebra, 20,500 places, two exchanged", cpu, "contradiction, rightly");
 }

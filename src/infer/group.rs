@@ -12,8 +12,9 @@ use super::job::{Clue, Rung};
 use super::kept::Kept;
 use super::maps::MapSet;
 use super::rungs::all_seeds;
-use super::segment::Segment;
+use super::segment::{FAR_FIRST, Segment};
 use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
+use crate::order::infer::needed::LINEAR_PLACES;
 use crate::order::spec::OrderSpec;
 use crate::plan::{OrderIndex, Seen};
 use crate::types::{Epoch, FileIndex};
@@ -59,6 +60,7 @@ pub(super) const fn schedule(rung: Rung) -> (u32, u32, u32) {
         Rung::Others => (SEARCH_AT, 16, 2),
         Rung::Meet => (MEET_OPENS as u32, 2, 2),
         Rung::Exhaustive | Rung::Backward | Rung::Origin => (EXHAUSTIVE_AT, 1, 1),
+        Rung::Linear => (FAR_FIRST, 2, 2),
     }
 }
 
@@ -191,6 +193,8 @@ impl Group {
     fn begins(&self, rung: Rung, config: &InferConfig) -> bool {
         let segment = &self.segment;
         let (at, tried) = self.tries[rung as usize];
+        // The whole of an epoch will do, where there are hardly more places than are needed.
+        let at = if rung == Rung::Linear && tried == 0 { at.min(self.files - self.files / 64) } else { at };
         let time = segment.count >= at && tried < schedule(rung).2 && self.vain[rung as usize] < VAIN_MAX;
         // What was refuted is refuted, as long as nobody came.
         let fresh =
@@ -207,6 +211,7 @@ impl Group {
                 time && config.exhaustive && met && all_seeds() <= self.allowance(rung, config)
             }
             Rung::Backward => time && config.exhaustive && self.whole_before,
+            Rung::Linear => time && config.exhaustive && self.files as usize >= LINEAR_PLACES,
             Rung::Origin => false,
         }
     }
@@ -215,7 +220,7 @@ impl Group {
     fn goes_on(&self, rung: Rung, config: &InferConfig) -> bool {
         self.owed[rung as usize].is_some_and(|(_, price)| price <= self.allowance(rung, config))
             && (self.is_met() || rung == Rung::Meet)
-            && (config.exhaustive || !matches!(rung, Rung::Exhaustive | Rung::Backward))
+            && (config.exhaustive || !matches!(rung, Rung::Exhaustive | Rung::Backward | Rung::Linear))
     }
 
     /// All workers seem to have begun, and none of them had at the last such try. Its number in `settled`.

@@ -294,6 +294,7 @@ impl Inference {
             manifest: Arc::clone(&self.manifest),
             sizes: Arc::clone(&self.sizes),
             front: group.segment.front().to_vec(),
+            far: if rung == Rung::Linear { group.segment.far().to_vec() } else { Vec::new() },
             clues: group.clues.clone(),
             remembered,
             kept,
@@ -336,7 +337,10 @@ impl Inference {
         let Some(found) = result.found else {
             if result.segment == group.segment.number && !was_stopped {
                 group.owed[result.rung as usize] = result.owed.map(|price| (result.step, price));
-                group.vain[result.rung as usize] += u8::from(result.rung.is_long() && (result.owed.is_none() || result.step > 0));
+                // 1: nothing was supposed, because places were missing.
+                let was_tried = result.rung != Rung::Linear || result.tried > 1.0;
+                let is_vain = result.owed.is_none() || result.step > 0;
+                group.vain[result.rung as usize] += u8::from(result.rung.is_long() && is_vain && was_tried);
             }
             group.note = format!("{} of {} explain nothing: {:.0} orders tried", result.rung.name(), group.root, result.tried);
             return None;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::batches::{Dealt, dealt};
 use super::kept::Kept;
 use super::maps::MapSet;
 use super::proof::{self, Evidence};
@@ -48,13 +49,25 @@ pub enum Rung {
     Exhaustive,
     /// All 2^32 seeds of numpy's and Python's shuffles, from the end of a whole order.
     Backward,
+    /// Any state of torch's generator, from 20,000 ordered places.
+    Linear,
     /// Not an order, but where the seed of the one that is followed may have come from.
     Origin,
 }
 
 impl Rung {
-    pub(super) const ALL: [Self; 9] =
-        [Self::Widen, Self::Known, Self::Usual, Self::Likely, Self::Meet, Self::Others, Self::Exhaustive, Self::Backward, Self::Origin];
+    pub(super) const ALL: [Self; 10] = [
+        Self::Widen,
+        Self::Known,
+        Self::Usual,
+        Self::Likely,
+        Self::Meet,
+        Self::Others,
+        Self::Exhaustive,
+        Self::Backward,
+        Self::Linear,
+        Self::Origin,
+    ];
 
     /// Whether it takes tens of milliseconds at most: readers wait for what it finds, so it needs not stand behind them.
     #[must_use]
@@ -64,7 +77,7 @@ impl Rung {
 
     /// Whether all seeds are tried: that is worth it as long as the pass goes on for longer, whatever else was spent.
     pub(super) const fn is_long(self) -> bool {
-        matches!(self, Self::Meet | Self::Exhaustive | Self::Backward)
+        matches!(self, Self::Meet | Self::Exhaustive | Self::Backward | Self::Linear)
     }
 
     #[must_use]
@@ -78,6 +91,7 @@ impl Rung {
             Self::Meet => "all seeds, met in the middle",
             Self::Exhaustive => "all seeds",
             Self::Backward => "all seeds, from the end",
+            Self::Linear => "any state, by linear algebra",
             Self::Origin => "default generators with the seed found",
         }
     }
@@ -109,6 +123,8 @@ pub struct Job {
     pub(super) strangers: Vec<Seen>,
     /// Its files, by sample.
     pub(super) samples: Option<Arc<[FileIndex]>>,
+    /// Processes and files of many more of its opens, where this rung needs them.
+    pub(super) far: Vec<(u32, FileIndex)>,
     pub(super) clues: Vec<Clue>,
     /// Orders of other runs and other nodes.
     pub(super) remembered: Vec<Clue>,
@@ -316,12 +332,17 @@ impl Search<'_> {
 
     /// Compares one epoch of an order with the opens; world and ranks are read off them.
     pub(super) fn prove(&mut self, map: &Map, spec: &OrderSpec, epoch: Epoch, why: &str) {
+        if let OrderKind::TimmRepeatAug { .. } | OrderKind::TorchvisionRepeatAug { .. } = spec.kind {
+            return self.repeated(map, spec.kind, spec.seed, epoch, why, |_| true);
+        }
         let Ok(whole) = (OrderSpec { world: 1, ranks: vec![0], ..spec.clone() }).sampler(map.len()) else { return };
         let order = whole.order(epoch);
         let sighting = self.job.sighting(map);
         // Only the opened samples' places: most orders fall here.
+        let front: Vec<(u32, SampleIndex)> =
+            self.job.front.iter().filter_map(|seen| Some((seen.process, map.index_of(seen.file)?))).collect();
         let mut opened = vec![0u64; (map.len() as usize).div_ceil(64)];
-        for &(_, sample) in &sighting.opens {
+        for &(_, sample) in &front {
             opened[sample as usize / 64] |= 1 << (sample % 64);
         }
         let mut place_of: HashMap<SampleIndex, u32> = HashMap::new();
@@ -333,7 +354,22 @@ impl Search<'_> {
         let shape = proof::shape(|sample| place_of.get(&sample).copied(), &sighting);
         let Some(shape) = shape else { return };
         let mut spec = spec.clone();
-        if !shape.is_whole() || (spec.kind == OrderKind::TorchDistributed && shape.world > 1) {
+        let dealt = if shape.world == 1 && sighting.streams_known { dealt_to(&front, &place_of) } else { Dealt::Whole };
+        // What is known to be dealt in batches stays so until more is seen.
+        let in_batches = spec.world > 1 && spec.kind.dealt_in_batches() == Some(spec.kind);
+        if !in_batches {
+            let told = fit_whole(&sighting, &order.places);
+            (spec.batch, spec.workers) = (told.batch.filter(|_| told.workers.is_some()), told.workers);
+        }
+        drop(order);
+        if let Dealt::Part { batch, world, ranks, workers } = dealt {
+            let Some(kind) = spec.kind.dealt_in_batches() else { return };
+            (spec.kind, spec.world, spec.ranks) = (kind, world, ranks);
+            (spec.batch, spec.workers) = (Some(batch), Some(workers));
+        } else if in_batches {
+        } else if dealt == Dealt::Unclear {
+            return;
+        } else if !shape.is_whole() || (spec.kind == OrderKind::TorchDistributed && shape.world > 1) {
             if !spec.kind.has_world() || shape.steps < proof::STEPS_LEAST {
                 return;
             }
@@ -343,9 +379,11 @@ impl Search<'_> {
             spec.kind = OrderKind::TorchRandperm;
             (spec.world, spec.ranks) = (1, vec![0]);
         }
-        let told = fit_whole(&sighting, &order.places);
-        drop(order);
-        (spec.batch, spec.workers) = (told.batch.filter(|_| told.workers.is_some()), told.workers);
+        self.confirm(map, spec, epoch, why);
+    }
+
+    /// An order as this node reads it, by the opens in their sequence.
+    pub(super) fn confirm(&mut self, map: &Map, spec: OrderSpec, epoch: Epoch, why: &str) {
         let Ok(sampler) = spec.sampler(map.len()) else { return };
         let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &map.samples));
         let evidence = proof::evidence(&files, self.job.opens(), &self.job.sizes);
@@ -381,4 +419,19 @@ impl Search<'_> {
         };
         self.best = Some((evidence.ln, found));
     }
+}
+
+/// How batches are dealt to the processes here, by the places of their opens.
+fn dealt_to(opens: &[(u32, SampleIndex)], place_of: &HashMap<SampleIndex, u32>) -> Dealt {
+    let mut number: HashMap<u32, usize> = HashMap::new();
+    let mut streams: Vec<Vec<u32>> = Vec::new();
+    for (process, sample) in opens {
+        let Some(&place) = place_of.get(sample) else { continue };
+        let at = *number.entry(*process).or_insert(streams.len());
+        if at == streams.len() {
+            streams.push(Vec::new());
+        }
+        streams[at].push(place);
+    }
+    dealt(&streams)
 }

@@ -1,9 +1,9 @@
 //! Orders that nobody declared: found in what readers open, proved, and given to the planner. Pure: no I/O, no clock, no threads.
 //!
 //! [`Engine`] is the planner and [`Inference`] as one state machine. `inference` tells readers apart, `segment` remembers the front and the last
-//! opens of each pass, `group` decides which rung of the ladder is due and `cost` whether it is paid for, `walks` whether it makes sense, `job` is a search (run elsewhere), `rungs` what it
-//! tries, `maps` the numberings it tries it in, `proof` says
-//! whether an order explains the opens, `kept` what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch` holds
+//! opens of each pass, `group` decides which rung of the ladder is due, `cost` whether it is paid for and `walks` whether it makes sense. `job` is
+//! a search (run elsewhere), `rungs` what it tries, `maps` the numberings it tries it in, `proof` says whether an order explains the opens and
+//! `batches` to whom batches are dealt. `kept` is what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch`
 //! the dictionary of torch's seeds, `strides` how its default generator may go on; `verify` does it all offline.
 //!
 //! Right or silent: nothing is followed that is not proved by a likelihood ratio of 10^6 times the orders tried, in order along each stream.
@@ -11,6 +11,7 @@
 //! Not here: who the readers are (`observe`), the exhaustive searches (`order/infer`), belief while an order is followed (`plan`).
 
 mod again;
+mod batches;
 mod cost;
 mod engine;
 mod group;

@@ -1,7 +1,7 @@
 //! One pass of a group's readers, as far as it is remembered: its front and its last opens. Where it begins is found here, too.
 //!
-//! Bounded: [`FRONT`] and [`LAST`] opens, one bit a file, and four bytes a file for the order as it was read (what a later epoch is compared
-//! with). Not here: what is made of it.
+//! Bounded: [`FRONT`] and [`LAST`] opens, eight bytes for each of the first [`FAR`], one bit a file, and four bytes a file for the order as it
+//! was read (what a later epoch is compared with). Not here: what is made of it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -9,8 +9,12 @@ use std::time::Duration;
 use crate::plan::Seen;
 use crate::types::FileIndex;
 
-/// Opens of the front that are remembered. Every search but the linear one (20,000 opens, field notes «orders» §5e) is content with 1,024.
+/// Opens of the front that are remembered. Every search but the linear one is content with 1,024.
 pub(super) const FRONT: usize = 2_048;
+/// Opens of the front whose process and file are remembered, for the linear one: its 20,000 places and what many workers read ahead, twice.
+pub(super) const FAR: usize = 2 * FAR_FIRST as usize;
+/// Opens at which that is tried: 8 workers that read 2 batches of 256 ahead have left no gap in the first 20,000 places.
+pub(super) const FAR_FIRST: u32 = 24_576;
 /// Last opens that are remembered: with them a hypothesis finds its place in mid-epoch.
 pub(super) const LAST: usize = 2_048;
 /// Processes of a segment that are told apart: as many as any node's workers. Later ones count as one.
@@ -19,6 +23,10 @@ const PROCESSES_MAX: usize = 4_096;
 const LOOK_BACK: usize = 32;
 /// Repeated files among them that make one: a file opened twice by chance is one.
 const REPEATS: usize = 6;
+/// A file that was opened so many opens ago comes again for another rank (repeated augmentation). An epoch later it was opened longer ago, but for
+/// datasets of few files (in words of 64).
+const YOUNG: usize = 128;
+const YOUNG_FROM: usize = 1_024 / 64;
 /// Opens of only new processes that make one, when the others have read [`SETTLED`] opens or files come again.
 const ONLY_NEW: usize = 16;
 /// More than a loader reads ahead while one of its workers is still starting (256 a batch, 2 batches, 2 workers).
@@ -48,6 +56,9 @@ pub(super) struct Segment {
     /// Numbers grow; results of searches name theirs.
     pub(super) number: u64,
     front: Vec<Seen>,
+    /// Process and file of the first opens, without those of a file twice in a row; empty once an order explains the pass.
+    far: Vec<(u32, FileIndex)>,
+    is_explained: bool,
     last: VecDeque<Noted>,
     /// Opens, and distinct files among them.
     pub(super) count: u32,
@@ -72,6 +83,8 @@ impl Segment {
         Self {
             number,
             front: Vec::new(),
+            far: Vec::new(),
+            is_explained: false,
             last: VecDeque::new(),
             count: 0,
             distinct: 0,
@@ -92,9 +105,10 @@ impl Segment {
         if self.expected > 0 && self.distinct >= self.expected && repeat && !claimed {
             return Some(vec![(seen, claimed)]);
         }
-        // The same process opens a file twice in a row (a header first): nothing begins.
-        let again = repeat && self.last.iter().rev().take(4).any(|noted| noted.seen.file == seen.file);
-        let noted = Noted { seen, claimed, repeat: repeat && !again };
+        // The same process opens a file twice in a row (a header first): nothing begins. Nor where several ranks read one sample.
+        let opened = |back: usize| self.last.iter().rev().take(back).any(|noted| noted.seen.file == seen.file);
+        let again = repeat && opened(4);
+        let noted = Noted { seen, claimed, repeat: repeat && !again && !(self.opened.len() >= YOUNG_FROM && opened(YOUNG)) };
         let new = !self.processes.contains_key(&seen.process) && self.processes.len() < PROCESSES_MAX;
         if new {
             self.newest_at = self.count;
@@ -113,6 +127,9 @@ impl Segment {
         }
         if self.front.len() < FRONT {
             self.front.push(seen);
+        }
+        if !again && !self.is_explained && self.far.len() < FAR {
+            self.far.push((seen.process, seen.file));
         }
         if !repeat {
             self.opened[seen.file.at() / 64] |= 1 << (seen.file.0 % 64);
@@ -211,8 +228,13 @@ impl Segment {
         &self.front
     }
 
+    pub(super) fn far(&self) -> &[(u32, FileIndex)] {
+        &self.far
+    }
+
     /// A followed order explains what was opened of these files so far.
     pub(super) fn explain(&mut self, files: &[FileIndex]) {
+        (self.far, self.is_explained) = (Vec::new(), true);
         self.claimed = self.count;
         let explained: HashSet<FileIndex> = files.iter().copied().collect();
         for noted in &mut self.last {

@@ -4,7 +4,7 @@
 //! fresh generator (`DistributedSampler`, accelerate, the Trainer: seed + epoch), outputs of a default generator with a likely seed
 //! (`DataLoader(shuffle=True)`), and a generator given to the loader.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::order::infer::{Control, Sighting};
 use crate::order::mt19937::Mt19937;
@@ -74,11 +74,45 @@ impl Fronts {
 
     /// As [`Self::fits_from_the_start`], with any generator.
     pub(super) fn fits_whole(&mut self, generator: &mut Mt19937) -> bool {
+        self.fits(|| generator.random())
+    }
+
+    /// Where among the next `outputs` of a generator permutations begin that fit, counted from its next one.
+    pub(super) fn starts_that_fit(&mut self, generator: &mut Mt19937, outputs: u64, control: &Control<'_>) -> Vec<u64> {
+        let mut window: VecDeque<u32> = (0..NARROW).map(|_| generator.random()).collect();
+        let mut found = Vec::new();
+        for start in 0..outputs {
+            if self.n < 2 || start % 4096 == 0 && control.stopped() {
+                break;
+            }
+            let mut here = window.iter().copied();
+            if self.is_first(window[0] % self.n) && self.fits(|| here.next().expect("no more places than outputs")) {
+                found.push(start);
+            }
+            window.pop_front();
+            window.push_back(generator.random());
+        }
+        found
+    }
+
+    /// Whether the file of a first draw was opened first or second by some stream.
+    pub(super) fn is_first_of(&self, output: u32) -> bool {
+        self.n >= 2 && self.is_first(output % self.n)
+    }
+
+    /// The same for draws with replacement: no file gives way to another.
+    pub(super) fn fits_replaced(&mut self, generator: &mut Mt19937) -> bool {
+        let least = NARROW.min(u32::try_from(self.position.len()).unwrap_or(u32::MAX));
+        let away = |place: &u32| self.position.get(&(generator.random() % self.n)).is_none_or(|at| at > &(place + 1));
+        self.n >= 2 && (0..least).filter(away).count() * 4 <= least as usize
+    }
+
+    fn fits(&mut self, mut output: impl FnMut() -> u32) -> bool {
         let least = NARROW.min(self.n.saturating_sub(1)).min(u32::try_from(self.position.len()).unwrap_or(u32::MAX));
         let mut undo = Vec::with_capacity(NARROW as usize);
         let mut missed = 0;
         for place in 0..least {
-            let other = place + generator.random() % (self.n - place);
+            let other = place + output() % (self.n - place);
             self.places.swap(place as usize, other as usize);
             undo.push((place, other));
             let sample = self.places[place as usize];
@@ -127,7 +161,7 @@ impl Fronts {
 }
 
 /// The first output of a generator: 397 steps of its seeding, and one twist.
-fn first_output(seed: u32) -> u32 {
+pub(super) fn first_output(seed: u32) -> u32 {
     let (first, mut word) = (seed, seed);
     let mut second = 0;
     for i in 1..=397u32 {

@@ -362,3 +362,144 @@ fn the_command_explains_a_log() {
     assert!(report["search_seconds"].as_f64().expect("seconds") > 0.0, "{report:#}");
     assert!(report["orders"][0]["order"].as_str().expect("a text").starts_with("torch-random:seed=42"), "{report:#}");
 }
+
+/// `SubsetRandomSampler` of all, or torch before 1.9: permutations straight from the default generator, from which a validation loader's base seed
+/// is drawn in between.
+#[test]
+fn a_generator_that_runs_on_is_followed_whatever_draws_between() {
+    let (n, mut opens, mut die) = (2_000, Vec::new(), Die(23));
+    for epoch in 0..3u32 {
+        let order = made("torch-random:seed=42:generator=stream:offset=2:between=4", n, u64::from(epoch));
+        opens.extend(loaders(&[order], 2, 16, 1 + 10 * epoch, &mut die));
+    }
+    let report = report_of(n, &opens);
+    let shown = format!("{report:#?}");
+    assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
+    assert!(report.orders[0].order.starts_with("torch-random:seed=42:generator=stream:offset=2:between=4"), "{shown}");
+    assert!(report.orders[0].locked_after <= 128 && report.predicted_fraction > 0.97, "{shown}");
+}
+
+/// Deep in the stream of a seed that nobody would guess, read by workers with a batch size that nobody told.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisations; its parts have tests of their own in order/infer")]
+fn an_order_deep_in_a_stream_is_found_by_linear_algebra() {
+    let (n, mut opens, mut die) = (40_000u32, Vec::new(), Die(29));
+    // torchdata's loader with workers: every second permutation of one generator is read
+    let between = n - 1;
+    for epoch in 0..2u32 {
+        let text = format!("torch-random:seed=3141592653:generator=stream:offset={between}:between={between}");
+        opens.extend(loaders(&[made(&text, n, u64::from(epoch))], 3, 48, 1 + 10 * epoch, &mut die));
+    }
+    let report = report_with(InferConfig { exhaustive: true, patient: false, ..BRIEF }, n, &opens);
+    let shown = format!("{report:#?}");
+    assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
+    let wanted = format!("torch-random:seed=3141592653:generator=stream:offset={between}:between={between}");
+    assert!(report.orders[0].order.starts_with(&wanted), "{shown}");
+    assert!(report.orders[0].locked_after <= 25_000 && report.predicted_fraction > 0.97, "{shown}");
+}
+
+/// What ranks read of a global order whose batches are dealt in turn (accelerate), one list a rank.
+fn batches(text: &str, n: u32, epoch: u64, (batch, world): (usize, usize), ranks: std::ops::Range<usize>) -> Vec<Vec<u32>> {
+    let order = made(text, n, epoch);
+    ranks.map(|rank| order.chunks(batch).skip(rank).step_by(world).flatten().copied().collect()).collect()
+}
+
+#[test]
+fn a_node_of_a_job_that_accelerate_deals_batches_to_is_found() {
+    for (text, n, batch, world, ranks, workers, wanted) in [
+        // the Trainer, second of two nodes
+        ("torch-randperm:seed=42", 6_144u32, 8, 4, 2..4, 2, "accelerate:seed=42:world=4:rank=2-3"),
+        // one generator for all epochs, seeded at `prepare`
+        ("accelerate:sampler=default:seed=7:offset=1", 6_144, 8, 4, 2..4, 2, "accelerate:seed=7:world=4:rank=2-3:sampler=default:offset=1"),
+    ] {
+        let (mut opens, mut die) = (Vec::new(), Die(31));
+        for epoch in 0..3u32 {
+            let ranks = batches(text, n, u64::from(epoch), (batch, world), ranks.clone());
+            opens.extend(loaders(&ranks, workers, batch, 1 + 100 * epoch, &mut die));
+        }
+        let report = report_of(n, &opens);
+        let shown = format!("{text} {ranks:?}: {report:#?}");
+        assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
+        assert!(report.orders[0].order.starts_with(wanted), "{shown}");
+        assert!(report.orders[0].locked_after <= 512 && report.predicted_fraction > 0.97, "{shown}");
+    }
+}
+
+#[test]
+fn a_loader_over_a_part_of_the_dataset_is_found() {
+    for text in [
+        "torch-random:seed=0:split=1602+401:part=0", // 0.8 of 2003
+        "torch-subset:seed=7:split=401+1602:part=1:split_by=numpy-legacy:split_seed=7:between=4",
+    ] {
+        let (mut opens, mut die) = (Vec::new(), Die(37));
+        for epoch in 0..2u32 {
+            opens.extend(loaders(&[made(text, 2_003, u64::from(epoch))], 2, 16, 1 + 10 * epoch, &mut die));
+        }
+        let report = report_of(2_003, &opens);
+        let shown = format!("{text}: {report:#?}");
+        assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
+        let found: OrderSpec = report.orders[0].order.parse().expect("an order");
+        let wanted: OrderSpec = text.parse().expect("an order");
+        assert_eq!((found.kind, found.seed, found.subset), (wanted.kind, wanted.seed, wanted.subset), "{shown}");
+        assert!(report.orders[0].locked_after <= 160 && report.predicted_fraction > 0.97, "{shown}");
+    }
+}
+
+#[test]
+fn draws_with_replacement_are_found() {
+    let text = "torch-random:seed=42:stride=6:replacement=true";
+    let (mut opens, mut die) = (Vec::new(), Die(41));
+    for epoch in 0..3u32 {
+        opens.extend(loaders(&[made(text, 2_000, u64::from(epoch))], 2, 16, 1 + 10 * epoch, &mut die));
+    }
+    let report = report_of(2_000, &opens);
+    let shown = format!("{report:#?}");
+    assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
+    assert!(report.orders[0].order.starts_with("torch-random:seed=42:generator=default:offset=3:stride=6:replacement=true"), "{shown}");
+    assert!(report.orders[0].locked_after <= 128 && report.predicted_fraction > 0.95, "{shown}");
+}
+
+#[test]
+fn repeated_augmentation_is_found() {
+    for (world, ranks) in [(8u32, 0..8u32), (16, 8..16), (4, 2..3)] {
+        let (mut opens, mut die) = (Vec::new(), Die(43));
+        for epoch in 0..3u32 {
+            let of = |rank: u32| made(&format!("timm-repeat-aug:world={world}:rank={rank}"), 6_000, u64::from(epoch));
+            opens.extend(loaders(&ranks.clone().map(of).collect::<Vec<_>>(), 1, 16, 1 + 100 * epoch, &mut die));
+        }
+        let report = report_of(6_000, &opens);
+        let shown = format!("{world} {ranks:?}: {report:#?}");
+        assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
+        let order = &report.orders[0];
+        assert_eq!((order.kind.as_str(), order.world), ("timm-repeat-aug", world), "{shown}");
+        assert!(order.locked_after <= 256 && report.predicted_fraction > 0.95, "{shown}");
+    }
+}
+
+/// DALI's `shuffle_after_epoch`: nobody knows its generator, but an epoch is the same in every run. The first 64 files of three epochs are those that
+/// DALI 2.4 read; the rest is made up.
+#[test]
+fn a_run_again_follows_the_epochs_of_an_earlier_one() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dali_opens.t215.json")).expect("golden");
+    let golden: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let mut die = Die(47);
+    let epochs = golden["shuffle_after_epoch"].as_array().expect("epochs").iter().map(|epoch| {
+        let number = |value: &serde_json::Value| u32::try_from(value.as_u64().expect("a number")).expect("small");
+        let mut order: Vec<u32> = epoch["first64"].as_array().expect("files").iter().map(number).collect();
+        let mut rest: Vec<u32> = (0..2_000).filter(|file| !order.contains(file)).collect();
+        while !rest.is_empty() {
+            order.push(rest.swap_remove(die.below(rest.len())));
+        }
+        order
+    });
+    let epochs: Vec<Vec<u32>> = epochs.collect();
+    let epochs = &epochs[..2];
+    // one thread reads; it is another one in the second run
+    let opens: Vec<(u32, u32)> =
+        (1..3u32).flat_map(|run| epochs.iter().flatten().map(move |&sample| (run, sample)).collect::<Vec<_>>()).collect();
+    let report = report_of(2_000, &opens);
+    let shown = format!("{report:#?}");
+    let locked: Vec<u64> = report.events.iter().filter(|(_, what)| what.contains(": locked")).map(|(at, _)| *at).collect();
+    assert!((4_000..4_064).contains(&locked[0]) && report.predicted_fraction > 0.99, "{shown}");
+    assert!(report.orders.len() == 1 && !report.events.iter().any(|(_, what)| what.contains(": lost")), "{shown}");
+}

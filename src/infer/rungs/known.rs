@@ -61,8 +61,9 @@ impl Search<'_> {
                 self.one_epoch = false;
             }
         }
+        let mut fronts = None;
         for clue in self.job.clues.iter().filter(|clue| clue.spec.root == map.root && clue.spec.files == map.rule) {
-            self.follow(map, clue);
+            self.follow(map, clue, &mut fronts);
         }
         if self.best.is_none() {
             self.recorded(map);
@@ -70,7 +71,7 @@ impl Search<'_> {
     }
 
     /// What a known order does next.
-    fn follow(&mut self, map: &Map, clue: &Clue) {
+    fn follow(&mut self, map: &Map, clue: &Clue, own: &mut Option<Fronts>) {
         let spec = &clue.spec;
         let sighting = self.job.sighting(map);
         if sighting.n < 2 || sighting.opens.is_empty() {
@@ -79,6 +80,15 @@ impl Search<'_> {
         self.prove(map, spec, clue.epoch, "the epoch is read again");
         if self.best.is_none() {
             self.prove_dealt(map, spec, clue.epoch, "other ranks of the epoch");
+        }
+        self.next_permutation(map, clue, &sighting, own);
+        let with_replacement = matches!(spec.kind, OrderKind::TorchRandom { count, .. } if count.replacement);
+        if self.best.is_none() && (spec.subset.is_some() || with_replacement) {
+            self.usual_strides(map, clue);
+            return;
+        }
+        if self.best.is_some() {
+            return;
         }
         match spec.kind {
             OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, .. } => {
@@ -113,16 +123,20 @@ impl Search<'_> {
                     self.tried += 1.0;
                     self.prove(map, &OrderSpec { kind, ..spec.clone() }, clue.epoch + 1, "the generator of the epoch before goes on");
                 }
-                // A whole order each.
-                let ahead = (AHEAD_SAMPLES / u64::from(map.len())).clamp(2, EPOCHS_AHEAD);
-                for epoch in clue.epoch + 1..=clue.epoch + ahead {
-                    self.tried += 1.0;
-                    if self.best.is_some() {
-                        break;
-                    }
-                    self.prove(map, spec, epoch, "a later epoch of the order before");
-                }
+                self.later_epochs(map, clue);
             }
+        }
+    }
+
+    /// A whole order each.
+    fn later_epochs(&mut self, map: &Map, clue: &Clue) {
+        let ahead = (AHEAD_SAMPLES / u64::from(map.len())).clamp(2, EPOCHS_AHEAD);
+        for epoch in clue.epoch + 1..=clue.epoch + ahead {
+            if self.best.is_some() {
+                return;
+            }
+            self.tried += 1.0;
+            self.prove(map, &clue.spec, epoch, "a later epoch of the order before");
         }
     }
 

@@ -10,6 +10,7 @@ use super::super::job::{Clue, Search};
 use super::super::maps::MapSet;
 use super::super::proof;
 use super::super::torch::{Fronts, NEAR, OUTPUTS, USUAL_SEEDS, WIDE};
+use super::repeated::REPEATS;
 use super::{HITS_MAX, MAPS_OF_COSTLY, Price, fronts};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::infer::dictionary::{SMALL_SEEDS, common_seeds, targets};
@@ -75,7 +76,8 @@ impl Search<'_> {
             return Price::Skipped;
         }
         let usual = USUAL_SEEDS.len() as f64;
-        let first_ranks = f64::from(FIRST_RANKS + USUAL_SEEDS.len() as u32 * USUAL_EPOCHS_DEALT);
+        // ... and the first output of usual default generators
+        let first_ranks = f64::from(FIRST_RANKS + USUAL_SEEDS.len() as u32 * (USUAL_EPOCHS_DEALT + 1));
         let dealt = |seeds: f64, places: u32| cost::draws(seeds * f64::from(places.min(n)));
         let first = dealt(first_ranks, NEAR);
         let model = cost::seeds(usual * (MODEL_OUTPUTS as f64) + FRESH_SEEDS as f64, 2);
@@ -137,13 +139,19 @@ impl Search<'_> {
                 self.given_generators(map, &whole, &given);
                 let mut dealt = Fronts::new(&sighting);
                 self.dealt(map, &mut dealt, NEAR, (0..FIRST_RANKS).chain(usual_sums(USUAL_EPOCHS_DEALT)));
+                self.dealt_outputs(map, &mut dealt, NEAR);
+                self.replaced(map, &mut dealt, 0..FIRST_OUTPUTS);
             }
             Step::Model => {
                 let whole = fronts(&sighting, 0);
                 self.default_generators(map, &whole, &usual(), FIRST_OUTPUTS..MODEL_OUTPUTS);
                 self.small_seeds(map, &whole, Seeds::Range(FIRST_SEEDS..FRESH_SEEDS));
             }
-            Step::Wide => self.dealt(map, &mut Fronts::new(&sighting), WIDE, (0..FIRST_RANKS).chain(usual_sums(USUAL_EPOCHS_DEALT))),
+            Step::Wide => {
+                let mut dealt = Fronts::new(&sighting);
+                self.dealt(map, &mut dealt, WIDE, (0..FIRST_RANKS).chain(usual_sums(USUAL_EPOCHS_DEALT)));
+                self.dealt_outputs(map, &mut dealt, WIDE);
+            }
             Step::OtherMaps => {}
             Step::Ranks => self.dealt(map, &mut Fronts::new(&sighting), NEAR, FIRST_RANKS..RANKS),
             Step::Longer => self.default_generators(map, &fronts(&sighting, 0), &usual(), MODEL_OUTPUTS..OUTPUTS),
@@ -235,10 +243,37 @@ impl Search<'_> {
         }
     }
 
+    /// A fresh generator seeded from the default one before anything else was: accelerate's, in several processes.
+    fn dealt_outputs(&mut self, map: &Map, fronts: &mut Fronts, places: u32) {
+        for root in USUAL_SEEDS {
+            let mut generator = Mt19937::new(root);
+            let offset = RandomSource::FIRST_SEED;
+            generator.skip(offset);
+            if self.is_over() {
+                return;
+            }
+            self.tried += 1.0;
+            if fronts.fits_dealt(generator.random(), places) {
+                self.default_output(map, root, offset);
+            }
+        }
+    }
+
     pub(super) fn fresh(&mut self, map: &Map, seed: u32) {
         let (root, epoch) = split_seed(seed);
         let spec = Self::spec(map, OrderKind::TorchDistributed, root);
-        self.prove(map, &spec, epoch, &format!("seed + epoch = {seed} of a fresh generator"));
+        // The same permutation with every sample three times: timm seeds with the epoch alone.
+        let twice = format!("seed + epoch = {seed} of a fresh generator, every sample {REPEATS} times");
+        let repeats = REPEATS;
+        let kind = if root == 0 { OrderKind::TimmRepeatAug { repeats } } else { OrderKind::TorchvisionRepeatAug { repeats } };
+        // Uneven steps are nothing else; even ones are those of a smaller world, too, and then of that.
+        self.repeated(map, kind, root, epoch, &twice, |world| !world.is_multiple_of(REPEATS));
+        if self.best.is_none() {
+            self.prove(map, &spec, epoch, &format!("seed + epoch = {seed} of a fresh generator"));
+        }
+        if self.best.is_none() {
+            self.repeated(map, kind, root, epoch, &twice, |world| world.is_multiple_of(REPEATS));
+        }
     }
 
     /// `DataLoader(generator=g)` and `RandomSampler(generator=g)`, in their first epoch.

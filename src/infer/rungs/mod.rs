@@ -7,7 +7,12 @@ mod all_seeds;
 mod backward;
 mod known;
 mod likely;
+mod linear;
 mod others;
+mod repeated;
+mod replaced;
+mod splits;
+mod streams;
 mod widen;
 
 pub(super) use widen::RANK_SHARE;
@@ -82,6 +87,7 @@ impl Search<'_> {
                         Rung::Meet => self.meet(maps),
                         Rung::Exhaustive => self.exhaustive(maps),
                         Rung::Backward => self.backward(maps),
+                        Rung::Linear => self.linear(maps),
                         Rung::Widen | Rung::Known | Rung::Usual | Rung::Origin => return,
                     }
                     if self.control.stopped() {
@@ -103,6 +109,7 @@ impl Search<'_> {
             Rung::Meet => self.meet_price(&map, maps),
             Rung::Exhaustive => self.exhaustive_price(&map),
             Rung::Backward => self.backward_price(maps),
+            Rung::Linear => self.linear_price(),
             Rung::Widen | Rung::Usual | Rung::Known | Rung::Origin => Price::NotNow,
         }
     }

@@ -4,7 +4,7 @@ use super::super::cost;
 use super::super::job::Search;
 use super::super::maps::MapSet;
 use super::super::torch::USUAL_SEEDS;
-use super::{MAPS_OF_COSTLY, Price};
+use super::{MAPS_OF_COSTLY, Price, splits};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::spec::OrderSpec;
 use crate::types::Epoch;
@@ -49,6 +49,8 @@ enum Step {
     /// Fixed orders, and the first seeds.
     First,
     Ten,
+    /// Loaders over a part of the dataset.
+    Splits,
     All,
     /// What the first steps have, in the other maps.
     OtherMaps,
@@ -58,7 +60,7 @@ enum Step {
     Rest,
 }
 
-const STEPS: [Step; 6] = [Step::First, Step::Ten, Step::All, Step::OtherMaps, Step::Later, Step::Rest];
+const STEPS: [Step; 7] = [Step::First, Step::Ten, Step::Splits, Step::All, Step::OtherMaps, Step::Later, Step::Rest];
 
 impl Step {
     /// Epoch and order of each.
@@ -81,6 +83,7 @@ impl Step {
         match self {
             Self::First => fixed().chain(seeded(0, 1)).collect(),
             Self::Ten => seeded(1, 2).collect(),
+            Self::Splits => Vec::new(),
             Self::All => seeded(2, 3).collect(),
             Self::OtherMaps => fixed().chain(seeded(0, 2)).collect(),
             Self::Later => later().collect(),
@@ -90,6 +93,9 @@ impl Step {
 
     /// Samples shuffled for it in a map of so many.
     fn shuffled(self, n: u64) -> u64 {
+        if self == Self::Splits {
+            return splits::shuffled(n);
+        }
         self.orders().iter().filter_map(|(epoch, text)| shuffled(*epoch, text, n)).sum::<u64>().min(SHUFFLED_MAX)
     }
 }
@@ -103,7 +109,7 @@ fn shuffled(epoch: Epoch, text: &str, n: u64) -> Option<u64> {
 impl Search<'_> {
     pub(super) fn others_price(&self, map: &Map, maps: &MapSet) -> Price {
         let Some(&step) = STEPS.get(self.step as usize) else { return Price::NotNow };
-        if !self.job.deep && !matches!(step, Step::First | Step::Ten | Step::OtherMaps) {
+        if !self.job.deep && !matches!(step, Step::First | Step::Ten | Step::Splits | Step::OtherMaps) {
             return Price::NotNow;
         }
         let (numbering, among) = self.other_maps(maps);
@@ -114,6 +120,9 @@ impl Search<'_> {
     /// Takes the step that is due.
     pub(super) fn others(&mut self, maps: &mut MapSet) {
         let step = STEPS[self.step as usize];
+        if step == Step::Splits {
+            return maps.get(0).map_or((), |map| self.splits(&map));
+        }
         for at in if matches!(step, Step::OtherMaps | Step::Rest) { 1..MAPS_OF_COSTLY } else { 0..1 } {
             let Some(map) = maps.get(at) else { return };
             let mut left = SHUFFLED_MAX;

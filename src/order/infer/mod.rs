@@ -19,8 +19,10 @@ pub mod linear;
 pub mod meet;
 pub mod needed;
 pub mod replay;
+pub mod rewind;
 mod sieve;
 pub mod target;
+pub mod turns;
 mod words;
 
 #[cfg(test)]

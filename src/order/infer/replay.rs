@@ -55,24 +55,44 @@ impl Replay {
 }
 
 /// The draws that the first places of an order reveal: draw i modulo n - i. None when `order` is no beginning of a permutation of `n`.
-/// Costs a map of the touched places, so `order` may be a short front of a large n.
+/// For one front; [`Draws`] is for many.
 #[must_use]
 pub fn draws(n: u32, order: &[SampleIndex]) -> Option<Vec<u32>> {
-    let mut samples: HashMap<u32, SampleIndex> = HashMap::new();
-    let mut places: HashMap<SampleIndex, u32> = HashMap::new();
-    let mut draws = Vec::with_capacity(order.len());
-    for (at, &sample) in (0u32..).zip(order) {
-        let place = places.get(&sample).copied().unwrap_or(sample);
-        if sample >= n || place < at {
-            return None;
-        }
-        draws.push(place - at);
-        let displaced = samples.get(&at).copied().unwrap_or(at);
-        samples.insert(place, displaced);
-        places.insert(displaced, place);
-        places.insert(sample, at);
+    Draws::new(n).of(order).map(<[u32]>::to_vec)
+}
+
+/// Draws of many fronts of one dataset. Maps of the touched places only, so fronts may be short and n large.
+#[derive(Debug)]
+pub(crate) struct Draws {
+    n: u32,
+    /// What places hold, and where samples are, that are not at home.
+    samples: HashMap<u32, SampleIndex>,
+    places: HashMap<SampleIndex, u32>,
+    draws: Vec<u32>,
+}
+
+impl Draws {
+    pub(crate) fn new(n: u32) -> Self {
+        Self { n, samples: HashMap::new(), places: HashMap::new(), draws: Vec::new() }
     }
-    Some(draws)
+
+    pub(crate) fn of(&mut self, order: &[SampleIndex]) -> Option<&[u32]> {
+        self.samples.clear();
+        self.places.clear();
+        self.draws.clear();
+        for (at, &sample) in (0u32..).zip(order) {
+            let place = self.places.get(&sample).copied().unwrap_or(sample);
+            if sample >= self.n || place < at {
+                return None;
+            }
+            self.draws.push(place - at);
+            let displaced = self.samples.get(&at).copied().unwrap_or(at);
+            self.samples.insert(place, displaced);
+            self.places.insert(displaced, place);
+            self.places.insert(sample, at);
+        }
+        Some(&self.draws)
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub(crate) const SHIFT: usize = 397;
 pub(crate) const MULTIPLIER: u32 = 1_812_433_253;
 /// Its inverse modulo 2^32.
 const MULTIPLIER_INVERSE: u32 = inverse_of_odd(MULTIPLIER);
-const MATRIX: u32 = 0x9908_b0df;
+pub(crate) const MATRIX: u32 = 0x9908_b0df;
 
 /// The inverse of an odd number modulo 2^32 (Newton: each round doubles the right bits, beginning with 3).
 pub(crate) const fn inverse_of_odd(odd: u32) -> u32 {

@@ -311,6 +311,19 @@ impl OrderKind {
         !matches!(self, Self::Auto | Self::None)
     }
 
+    /// The order with the same epochs (as far as one can tell) whose batches are dealt to the processes of a job.
+    #[must_use]
+    pub const fn dealt_in_batches(self) -> Option<Self> {
+        let sampler = match self {
+            Self::Accelerate { .. } | Self::HfTrainer { .. } => return Some(self),
+            Self::TorchDistributed | Self::TorchRandperm => AccelerateSampler::Seedable,
+            Self::TorchRandom { source: RandomSource::Default { offset, .. }, .. } => AccelerateSampler::Default { offset },
+            Self::TorchRandom { source: RandomSource::Sampler, .. } => AccelerateSampler::Generator,
+            _ => return None,
+        };
+        Some(Self::Accelerate { sampler, split_batches: false })
+    }
+
     /// Whether it is dealt to the ranks of a world.
     #[must_use]
     pub fn has_world(self) -> bool {
