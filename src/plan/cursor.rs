@@ -308,8 +308,11 @@ impl Cursor {
         self.passes.iter_mut().find(|pass| pass.round == round).map(|pass| &mut pass.count)
     }
 
-    /// A reader of this order opened a file that is not in it.
-    pub(crate) fn doubt(&mut self) {
+    /// A reader of this order opened a file that is not in it, in its part of the dataset.
+    pub(crate) fn doubt(&mut self, file: FileIndex) {
+        if self.passes.front().is_some_and(|pass| !pass.index.is_over(file)) {
+            return;
+        }
         self.observed += 1;
         self.belief.add(ELSEWHERE);
         if let Some(pass) = self.passes.front_mut() {
