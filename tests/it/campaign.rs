@@ -12,7 +12,7 @@ use belady::infer::verify::{Report, manifest_of, verify};
 use crate::support::campaign::{Run, Truth};
 
 fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: a number is needed")))
+    std::env::var_os(name).map_or(otherwise, |text| text.to_string_lossy().parse().unwrap_or_else(|_| panic!("{name}: a number is needed")))
 }
 
 fn report(run: &Run, deep: bool) -> Report {

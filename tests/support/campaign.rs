@@ -33,6 +33,10 @@ pub(crate) struct Run {
 }
 
 type Opens = Vec<(u32, String)>;
+/// Opens of samples, as programs of a kind make them.
+type Kind = (&'static str, fn(&Tree, &mut Die) -> Vec<(u32, u32)>);
+/// Opens of files, what may be said of them, and strays among them.
+type Walk = (&'static str, fn(&Tree, &mut Die) -> (Opens, Truth, usize));
 
 /// A dataset, in the order of its listing: each file with its directory's number.
 struct Tree {
@@ -68,7 +72,7 @@ impl Tree {
             files.sort_by(|a, b| a.1.cmp(&b.1));
             files
         };
-        let parted = n >= 100 && n % 3 != 0;
+        let parted = n >= 100 && !n.is_multiple_of(3);
         if parted { Self { train: part("train/", n), val: part("val/", n / 5) } } else { Self { train: part("", n), val: Vec::new() } }
     }
 
@@ -150,7 +154,7 @@ fn drawn(weights: &[usize], count: usize, die: &mut Die) -> Vec<u32> {
 }
 
 /// Orders that cannot be known.
-const UNKNOWN: [(&str, fn(&Tree, &mut Die) -> Vec<(u32, u32)>); 14] = [
+const UNKNOWN: [Kind; 14] = [
     ("entropy", |tree, die| epochs(tree.n(), die, |_, die| die.shuffled(tree.n()))),
     ("entropy of each rank", |tree, die| {
         let (loader, ranks) = (Loader::any(tree.n(), die), die.between(2, 8));
@@ -266,7 +270,7 @@ const UNKNOWN: [(&str, fn(&Tree, &mut Die) -> Vec<(u32, u32)>); 14] = [
 ];
 
 /// Walks: opens, whether they are the listing's order, and strays among them.
-const WALKS: [(&str, fn(&Tree, &mut Die) -> (Opens, Truth, usize)); 10] = [
+const WALKS: [Walk; 10] = [
     ("one after the other", |tree, _| (walk(tree.files(), 7), Truth::Listing, 0)),
     ("the training part", |tree, _| (walk(tree.train.iter().map(|file| file.1.clone()), 7), Truth::Listing, 0)),
     ("breaks off", |tree, die| (walk(tree.files().into_iter().take(die.between(8, tree.n())), 7), Truth::Listing, 0)),
