@@ -15,6 +15,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const SETTLE: Duration = Duration::from_millis(350);
 /// State of an order that is believed.
 const LOCKED: &str = "locked";
+/// ... and of one that was wrong. One that was read to its end is looked for again.
+const LOST: &str = "lost";
 
 /// One answer.
 #[derive(Clone, Debug)]
@@ -107,7 +109,7 @@ impl Watch {
             for (before, after) in rows.filter(|(order, _)| order.state == LOCKED && meant(order)) {
                 let opens = after.observed.saturating_sub(before.observed);
                 let unpredicted = opens.saturating_sub(after.predicted.saturating_sub(before.predicted));
-                wrong += if after.state == LOCKED { unpredicted } else { unpredicted.max(1) };
+                wrong += if after.state == LOST { unpredicted.max(1) } else { unpredicted };
             }
         }
         wrong

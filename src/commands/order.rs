@@ -15,6 +15,7 @@ use crate::dataset::Manifest;
 use crate::infer::InferConfig;
 use crate::infer::verify::{Logged, Report, manifest_of, verify};
 use crate::observe::log;
+use crate::observe::log_root::{is_below, root_of};
 use crate::order::spec::OrderSpec;
 use crate::stats::snapshot::{Order, Snapshot};
 
@@ -55,9 +56,9 @@ fn shown(order: &Order) -> String {
 fn check(args: &VerifyArgs) -> Result<(), Failure> {
     let shown = args.log.display();
     let file = File::open(&args.log).map_err(|error| format!("{shown}: {error}"))?;
-    let parsed = log::parse(BufReader::new(file)).map_err(|error| format!("{shown}: {error}"))?;
+    let mut parsed = log::parse(BufReader::new(file)).map_err(|error| format!("{shown}: {error}"))?;
     if parsed.opens.is_empty() {
-        return Err(Failure::Failed(format!("{shown}: no line of it is an open (lines are seconds, process and path, or strace's)")));
+        return Err(Failure::Failed(format!("{shown}: {}", without_opens(&parsed))));
     }
     let manifest = match &args.manifest {
         Some(path) => {
@@ -66,34 +67,60 @@ fn check(args: &VerifyArgs) -> Result<(), Failure> {
         }
         None => None,
     };
-    let opens = opens(&parsed, manifest.as_ref());
-    let assumed = match &manifest {
-        Some(_) => String::new(),
-        None => "the files that were opened are all there are (--manifest says otherwise)".to_owned(),
-    };
+    let mut assumed: Vec<String> = Vec::new();
+    let all = parsed.opens.len();
+    if let Some(root) = &args.root {
+        parsed.opens.retain(|open| is_below(&open.path, root));
+        if parsed.opens.is_empty() {
+            return Err(Failure::Failed(format!("{shown}: none of its {all} opens is below {root} (--root)")));
+        }
+    } else if manifest.is_none() && parsed.is_traced {
+        let Some(root) = root_of(&parsed.opens) else {
+            return Err(Failure::Failed(format!(
+                "{shown}: its {all} opens are all of code and of the system's files (--root says otherwise)"
+            )));
+        };
+        parsed.opens.retain(|open| is_below(&open.path, &root));
+        let root = if root.is_empty() { "/" } else { &root };
+        assumed.push(format!("the samples lie below {root}: {} of {all} opens (--root says otherwise)", parsed.opens.len()));
+    }
+    let damaged_lines = parsed.damaged;
+    let opens = opens(parsed, manifest.as_ref());
+    if manifest.is_none() {
+        assumed.push("the files that were opened are all there are (--manifest says otherwise)".to_owned());
+    }
     let manifest = Arc::new(manifest.unwrap_or_else(|| manifest_of(&opens)));
     let config = InferConfig { threads: usize::from(args.threads), exhaustive: !args.quick, deep: true, patient: true };
     let began = Instant::now();
-    let report = Report { assumed, ..verify(&manifest, &opens, config, &|| began.elapsed()) };
+    let report = Report { assumed: assumed.join("; "), damaged_lines, ..verify(&manifest, &opens, config, &|| began.elapsed()) };
     if args.json {
         return print(&(serde_json::to_string(&report).map_err(|error| error.to_string())? + "\n"));
     }
     print(&explained(&report))
 }
 
+/// What is wrong with a log that has no opens.
+fn without_opens(parsed: &log::Log) -> String {
+    match (parsed.skipped, parsed.is_traced) {
+        (0, _) => "it is empty".to_owned(),
+        (_, true) => "strace wrote it, and no call of it opens a file for reading (strace -f also follows a loader's workers)".to_owned(),
+        (lines, false) => format!("none of its {lines} lines is an open (lines are seconds, process and path, or strace's)"),
+    }
+}
+
 /// The opens with paths as the manifest has them; without one, below the directory that all have in common.
-fn opens(parsed: &log::Log, manifest: Option<&Manifest>) -> Vec<Logged> {
-    let common = if manifest.is_some() { 0 } else { common_directory(parsed) };
+fn opens(parsed: log::Log, manifest: Option<&Manifest>) -> Vec<Logged> {
+    let common = if manifest.is_some() { 0 } else { common_directory(&parsed) };
     let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    let path = |path: &str| match manifest {
+    let path = |path: String| match manifest {
         Some(manifest) => (0..=path.matches('/').count())
-            .map(|skip| if skip == 0 { path } else { path.match_indices('/').nth(skip - 1).map_or("", |(at, _)| &path[at + 1..]) })
+            .map(|skip| if skip == 0 { &*path } else { path.match_indices('/').nth(skip - 1).map_or("", |(at, _)| &path[at + 1..]) })
             .find(|tail| manifest.find(tail).is_some())
-            .unwrap_or(path)
-            .to_owned(),
-        None => path.get(common..).unwrap_or(path).trim_start_matches('/').to_owned(),
+            .map(str::to_owned)
+            .unwrap_or(path),
+        None => path.get(common..).unwrap_or(&path).trim_start_matches('/').to_owned(),
     };
-    parsed.opens.iter().map(|open| Logged { at: at(open.seconds), process: open.thread, path: path(&open.path) }).collect()
+    parsed.opens.into_iter().map(|open| Logged { at: at(open.seconds), process: open.thread, path: path(open.path) }).collect()
 }
 
 /// Length of what comes before the last directory that all paths have in common.
@@ -111,6 +138,9 @@ fn explained(report: &Report) -> String {
     let mut text = format!("{} opens of {} files: {}\n", report.opens, report.files, report.state);
     if !report.assumed.is_empty() {
         text += &format!("assumed: {}\n", report.assumed);
+    }
+    if report.damaged_lines > 0 {
+        text += &format!("left out: {} lines of the log that are neither strace's nor ours\n", report.damaged_lines);
     }
     for order in &report.orders {
         text += &format!(

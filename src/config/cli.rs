@@ -303,9 +303,12 @@ pub enum OrderCommand {
 /// `belady order verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// What --record-opens or strace -f -e trace=openat wrote
+    /// What --record-opens or strace -f wrote
     #[arg(long, value_name = "FILE")]
     pub log: PathBuf,
+    /// Only what is opened below this directory, named as in the log; without it, of what strace wrote, where most files of one kind are
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<String>,
     /// The dataset's manifest (belady index); without it only the files that were opened are known
     #[arg(long, value_name = "FILE")]
     pub manifest: Option<PathBuf>,

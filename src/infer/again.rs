@@ -1,12 +1,11 @@
 //! The order of the pass before, read again: `set_epoch` forgotten, a generator seeded anew, a library nobody knows.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::job::{Found, Search};
 use super::proof;
-use crate::dataset::maps::CandidateMap as Map;
-use crate::order::spec::OrderKind;
+use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{EpochFiles, Seen};
 use crate::types::{FileIndex, SampleRule};
 
@@ -16,16 +15,25 @@ const FRONT_PER_OPEN: usize = 4;
 const FRONT_LEAST: usize = 64;
 /// Files of a pass before that is worth comparing.
 pub(super) const RECORDED_LEAST: usize = 256;
+/// Steps of readers by which a pass is known again: of batches, ranges and shards of 64, which may come again in another order, four.
+const STEPS: usize = 256;
+/// A step over more than such a part of the pass is to another batch: chance steps so short once in eight times.
+const FAR: usize = 16;
+const FAR_LEAST: usize = 32;
+/// One of so many steps may be far: a worker that was held up, a stray.
+const FAR_OF: usize = 200;
 
 impl Search<'_> {
     /// The order in which files were read before.
-    pub(super) fn recorded(&mut self, map: &Map) {
+    pub(super) fn recorded(&mut self) {
         let Some(recorded) = self.job.recorded.as_ref().filter(|recorded| recorded.len() >= RECORDED_LEAST) else { return };
-        if !begins_again(recorded, self.job.opens()) {
+        if !goes_on_together(recorded, self.job.opens()) || !begins_again(recorded, self.job.opens()) {
             return;
         }
-        let mut spec = Self::spec(map, OrderKind::List, 0);
-        spec.files = SampleRule::list("recorded");
+        // Of all that these readers read, whatever the map is of.
+        let root = self.job.root.clone();
+        let id = if root.is_empty() { OrderKind::List.to_string() } else { root.clone() };
+        let spec = OrderSpec { id, root, files: SampleRule::list("recorded"), ..OrderSpec::of(OrderKind::List) };
         let files = Arc::new(EpochFiles { files: recorded.to_vec(), stride: 1 });
         let evidence = proof::evidence(&files, self.job.opens(), &self.job.sizes);
         let samples: Arc<[FileIndex]> = recorded.iter().copied().collect();
@@ -41,9 +49,44 @@ impl Search<'_> {
 /// Whether opens are at the front of the order read before. Its last files, read while the next pass had begun already, would prove it, too.
 fn begins_again(recorded: &[FileIndex], opens: &[Seen]) -> bool {
     let front = (opens.len() * FRONT_PER_OPEN + FRONT_LEAST).min(recorded.len() / 2);
-    let front: HashSet<FileIndex> = recorded[..front].iter().copied().collect();
-    let inside = opens.iter().filter(|seen| front.contains(&seen.file)).count();
+    let places = places(recorded, opens);
+    let inside = opens.iter().filter(|seen| places[&seen.file].is_some_and(|place| place < front)).count();
     inside * 10 >= opens.len() * 9
+}
+
+/// Whether readers go on through the pass without leaps, for long enough. What comes in pieces (ranges of rows, batches of like lengths, shards)
+/// has each of its pieces in the order of any pass before, and says nothing of the piece that comes next.
+pub(super) fn goes_on_together(recorded: &[FileIndex], opens: &[Seen]) -> bool {
+    let least = STEPS.min(recorded.len() * 3 / 4);
+    if opens.len() < least {
+        return false;
+    }
+    let (places, far) = (places(recorded, opens), (recorded.len() / FAR).max(FAR_LEAST));
+    let mut last: HashMap<u32, usize> = HashMap::new();
+    let (mut steps, mut leaps) = (0, 0);
+    for seen in opens {
+        let Some(place) = places[&seen.file] else {
+            leaps += 1;
+            continue;
+        };
+        if let Some(before) = last.insert(seen.process, place) {
+            steps += 1;
+            leaps += usize::from(before.abs_diff(place) > far);
+        }
+    }
+    // the first open of each reader is no step
+    steps + last.len() + 1 >= least && leaps <= steps / FAR_OF
+}
+
+/// Where the opened files are in a pass.
+fn places(recorded: &[FileIndex], opens: &[Seen]) -> HashMap<FileIndex, Option<usize>> {
+    let mut places: HashMap<FileIndex, Option<usize>> = opens.iter().map(|seen| (seen.file, None)).collect();
+    for (place, file) in recorded.iter().enumerate() {
+        if let Some(at) = places.get_mut(file) {
+            *at = Some(place);
+        }
+    }
+    places
 }
 
 #[cfg(test)]
@@ -60,5 +103,22 @@ mod tests {
         let opens = |from: usize| recorded[from..from + 32].iter().map(seen).collect::<Vec<_>>();
         assert!(begins_again(&recorded, &opens(0)) && begins_again(&recorded, &opens(100)));
         assert!(!begins_again(&recorded, &opens(718)) && !begins_again(&recorded, &opens(400)));
+    }
+
+    #[test]
+    fn pieces_of_a_pass_in_another_order_are_not_the_pass() {
+        let recorded: Vec<FileIndex> = (0..1_000).map(|k| FileIndex(k * 387 % 1_000)).collect();
+        let seen = |place: usize, process: u32| Seen { now: Duration::ZERO, file: recorded[place], process, outcome: Outcome::Miss };
+        let again: Vec<Seen> = (0..256).map(|place| seen(place, 1)).collect();
+        assert!(goes_on_together(&recorded, &again) && !goes_on_together(&recorded, &again[..200]));
+        // two workers with batches of 32 each
+        let workers: Vec<Seen> = (0..260).map(|k| seen(k / 2 + k % 2 * 32 + k / 64 * 32, 1 + k as u32 % 2)).collect();
+        assert!(goes_on_together(&recorded, &workers));
+        let pieces: Vec<Seen> = [5, 1, 20, 9, 14, 2, 25, 11, 7]
+            .into_iter()
+            .flat_map(|piece| (0..32).map(move |k| piece * 32 + k))
+            .map(|place| seen(place, 1))
+            .collect();
+        assert!(!goes_on_together(&recorded, &pieces));
     }
 }

@@ -257,7 +257,9 @@ impl Inference {
     fn job(&mut self, number: usize, rung: Rung, step: u32, now: impl Fn(OrderIndex) -> Option<Epoch>) -> Option<Job> {
         let group = &self.groups[number];
         let remembered: Vec<Clue> = self.imported.iter().filter(|clue| concerns(&clue.spec.root, &group.root)).cloned().collect();
-        let kept = self.shelf.of(&group.root);
+        // This pass itself proves nothing.
+        let is_other = |kept: &Kept| !group.is_kept || kept.epoch != group.passes;
+        let kept: Vec<Kept> = self.shelf.of(&group.root).into_iter().filter(is_other).collect();
         let (reads, goes_over) = reads(&self.manifest, group.files, group.segment.front());
         let computed = group.maps.as_ref().map_or(0, |maps| maps.computed().len());
         let mut maps_max = MAPS_MAX;

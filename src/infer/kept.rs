@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::again::goes_on_together;
 use super::job::{Clue, Found, Search};
 use super::proof;
 use crate::dataset::maps::CandidateMap as Map;
@@ -163,7 +164,7 @@ impl Search<'_> {
     pub(super) fn kept(&mut self) {
         let all = &self.job.kept;
         for kept in all {
-            if !self.lies_together(kept) {
+            if !self.lies_together(kept) || !goes_on_together(&kept.files, self.job.opens()) {
                 continue;
             }
             self.tried += 1.0;

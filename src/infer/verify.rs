@@ -41,7 +41,7 @@ pub struct OrderReport {
     pub confidence: f64,
     /// Opens of the log before it was first followed.
     pub locked_after: u64,
-    /// Opens since, and those of them that were where the order had them.
+    /// Opens of its readers since, and those of them that were where the order had them.
     pub later: u64,
     pub predicted: u64,
 }
@@ -59,6 +59,8 @@ pub struct Report {
     pub searches: u64,
     /// What was taken for granted, for people; empty: nothing.
     pub assumed: String,
+    /// Lines of the log that were of no known form.
+    pub damaged_lines: u64,
     pub orders: Vec<OrderReport>,
     /// What happened, in words: (opens so far, what).
     pub events: Vec<(u64, String)>,
@@ -115,6 +117,7 @@ pub fn verify(manifest: &Arc<Manifest>, opens: &[Logged], config: InferConfig, c
         search_seconds: play.seconds,
         searches: play.searches,
         assumed: String::new(),
+        damaged_lines: 0,
         orders,
         events: play.events,
     }
@@ -129,8 +132,8 @@ struct Play<'a> {
     searches: u64,
     notes: HashMap<usize, String>,
     events: Vec<(u64, String)>,
-    /// Per order: opens before it was followed, opens claimed.
-    since: Vec<(u64, u64)>,
+    /// Per order: opens before it was followed.
+    since: Vec<u64>,
 }
 
 impl Play<'_> {
@@ -139,9 +142,6 @@ impl Play<'_> {
         let mut out = Vec::new();
         self.engine.handle(now, Event::Opened { file, process, outcome: Outcome::Miss }, &mut out);
         let claimed = self.engine.planner().claimed();
-        if let Some(row) = claimed.and_then(|order| self.since.get_mut(order)) {
-            row.1 += 1;
-        }
         self.engine.handle(now, Event::Released { file }, &mut out);
         self.engine.settle(now, |_| Some(0));
         self.answer(now, &mut out);
@@ -154,7 +154,7 @@ impl Play<'_> {
             if self.engine.finished(now, result, seconds, &mut out) {
                 self.answer(now, &mut out);
             }
-            self.since.resize(self.engine.followed().len(), (count, 0));
+            self.since.resize(self.engine.followed().len(), count);
         }
         self.tell(count);
         claimed.is_some()
@@ -186,7 +186,7 @@ impl Play<'_> {
 
     fn orders(&self) -> Vec<OrderReport> {
         let rows = self.engine.followed().iter().zip(&self.since).enumerate();
-        rows.map(|(number, (followed, &(since, predicted)))| {
+        rows.map(|(number, (followed, &since))| {
             let view = self.engine.planner().order(number);
             OrderReport {
                 state: view.state.as_str(),
@@ -201,7 +201,7 @@ impl Play<'_> {
                 confidence: view.confidence,
                 locked_after: since,
                 later: view.observed,
-                predicted,
+                predicted: view.predicted,
             }
         })
         .collect()

@@ -77,7 +77,8 @@ fn a_walk_twice_is_known_the_second_time_and_training_after_it_is_judged_anew() 
     let twice = report(walk(5).chain(walk(6)).chain(walk(7)));
     check_never_wrong(&twice);
     assert_eq!(twice.orders.len(), 1, "{twice:#?}");
-    assert!(twice.orders[0].later >= u64::from(2 * n + n / 2), "{twice:#?}");
+    // the first is certain after three of seven classes, and those after it are known at their eighth open
+    assert!(twice.orders[0].later >= u64::from(2 * n), "{twice:#?}");
 }
 
 #[test]
@@ -130,12 +131,12 @@ fn begun(opens: impl IntoIterator<Item = (u32, u32)>, cost: f64) -> Vec<(Rung, u
         let Some(Node::File(file)) = manifest.find(&train(sample)) else { panic!("{}", train(sample)) };
         let now = Duration::from_micros(400 * number as u64);
         inference.opened(Seen { now, file, process, outcome: Outcome::Miss }, 0, None);
-        while let Some(job) = inference.next_job() {
+        while let Some(job) = inference.next_job(true, |_| None).or_else(|| inference.next_job(false, |_| None)) {
             match begun.iter_mut().find(|(rung, _)| *rung == job.rung()) {
                 Some((_, times)) => *times += 1,
                 None => begun.push((job.rung(), 1)),
             }
-            inference.finished(job.in_vain(cost));
+            inference.finished(job.in_vain(cost), |_| None);
         }
     }
     begun

@@ -12,8 +12,8 @@ use crate::types::FileIndex;
 
 /// Longest line that is read: a path of 4,096 bytes, each written as `\ooo`, and the call around it. Longer ones are skipped.
 const LINE_BYTES_MAX: u64 = 32 << 10;
-/// Opens kept: 64 M of them are more than three epochs of the largest datasets; about 100 B each.
-const OPENS_MAX: usize = 64 << 20;
+/// Opens kept: 16 M of them are a dozen epochs of ImageNet; about 100 B each.
+const OPENS_MAX: usize = 16 << 20;
 /// Calls that are under way at once at most: threads of a node.
 const UNFINISHED_MAX: usize = 1 << 16;
 
@@ -35,6 +35,10 @@ pub struct Log {
     pub opens: Vec<LoggedOpen>,
     /// Lines that are no open: other calls, failures, directories, damage.
     pub skipped: u64,
+    /// Those of them that are of neither form.
+    pub damaged: u64,
+    /// strace wrote a part of it: it has all that its program opened, not the files of one mount.
+    pub is_traced: bool,
 }
 
 /// Reads a log of either form; each line by its own look.
@@ -51,11 +55,15 @@ pub fn parse(mut input: impl BufRead) -> io::Result<Log> {
     while next_line(&mut input, &mut line)? {
         let text = String::from_utf8_lossy(&line);
         let Some(parsed) = recorded(&text).or_else(|| strace(&text)) else {
+            let is_traced = is_of_strace(&text);
+            log.is_traced |= is_traced;
             log.skipped += 1;
+            log.damaged += u64::from(!is_traced);
             continue;
         };
         match parsed {
-            Line::Open { seconds, thread, path, finished } => {
+            Line::Open { seconds, thread, path, finished, is_traced } => {
+                log.is_traced |= is_traced;
                 if log.opens.len() >= OPENS_MAX {
                     log.skipped += 1;
                     continue;
@@ -128,7 +136,7 @@ pub fn streams(files: &[(u32, FileIndex)]) -> Vec<(u32, FileIndex)> {
 }
 
 enum Line {
-    Open { seconds: Option<f64>, thread: u32, path: String, finished: bool },
+    Open { seconds: Option<f64>, thread: u32, path: String, finished: bool, is_traced: bool },
     Resumed { thread: u32, succeeded: bool },
 }
 
@@ -161,7 +169,7 @@ fn recorded(line: &str) -> Option<Line> {
     let seconds: f64 = parts.next()?.parse().ok().filter(|seconds: &f64| seconds.is_finite())?;
     let thread = parts.next()?.parse().ok()?;
     let path = unescape(parts.next()?)?;
-    (!path.is_empty()).then_some(Line::Open { seconds: Some(seconds), thread, path, finished: true })
+    (!path.is_empty()).then_some(Line::Open { seconds: Some(seconds), thread, path, finished: true, is_traced: false })
 }
 
 /// A path as `--record-opens` writes it.
@@ -198,7 +206,21 @@ fn strace(line: &str) -> Option<Line> {
     if path.is_empty() || (finished && !succeeded(rest)) {
         return None;
     }
-    Some(Line::Open { seconds, thread, path, finished })
+    Some(Line::Open { seconds, thread, path, finished, is_traced: true })
+}
+
+/// Whether strace may have written a line: a call, its end, a signal, an exit, what it says itself.
+fn is_of_strace(line: &str) -> bool {
+    let line = line.trim();
+    let call = line.strip_prefix("[pid").and_then(|rest| rest.split_once(']')).map_or(line, |(_, rest)| rest);
+    // thread and time: `12  10:11:12.5 `
+    let call = call.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.' || c == ':' || c.is_whitespace());
+    let name = call.strip_prefix("<... ").unwrap_or(call);
+    let length = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
+    let is_call = length > 0 && (name[length..].starts_with('(') || name.len() < call.len());
+    // An open of which a part is missing is damaged; one that failed, or is not for reading, is not.
+    let is_whole = !call.starts_with("openat") || call.contains(") = ") || call.ends_with("<unfinished ...>") || call.ends_with(")");
+    line.is_empty() || ["+++ ", "--- ", "strace: "].iter().any(|front| call.starts_with(front)) || is_call && is_whole
 }
 
 /// Thread and time of the front of a line: `[pid 12] 1701.5 `, `12  10:11:12.5 <... `.
@@ -321,6 +343,17 @@ strace: Process 12 attached
         assert_eq!(paths(text), expected.map(|(thread, path)| (thread, path.to_owned())));
         let log = parse(text.as_bytes()).unwrap();
         assert!((log.opens[2].seconds - 0.25).abs() < 1e-6, "{:?}", log.opens[2]);
+        assert_eq!((log.is_traced, log.damaged), (true, 0));
+    }
+
+    #[test]
+    fn damage_is_told_from_lines_that_are_no_opens() {
+        let text = "12 read(3, \"\\177ELF\"..., 832) = 832\n[pid 13] <... futex resumed>) = 0\n\n12 1701253001.5 close(3) = 0\n";
+        let log = parse(text.as_bytes()).unwrap();
+        assert_eq!((log.skipped, log.damaged, log.is_traced), (4, 0, true));
+        let text = "\u{0}\u{1}PNG\n12 openat(AT_FDCWD, \"/data/0.jp\nx\t1\ty\nplain words\n0.5\t7\ta.jpg\n";
+        let log = parse(text.as_bytes()).unwrap();
+        assert_eq!((log.opens.len(), log.skipped, log.damaged), (1, 4, 4));
     }
 
     #[test]

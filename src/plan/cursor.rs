@@ -345,9 +345,9 @@ impl Cursor {
         self.passes.iter_mut().find(|pass| pass.round == round).map(|pass| &mut pass.count)
     }
 
-    /// A reader of this order opened a file that is not in it. Between two passes it may read whatever it likes.
-    pub(crate) fn doubt(&mut self) {
-        if self.is_read() {
+    /// A reader of this order opened a file that is not in it, in its part of the dataset. Between two passes it may read whatever it likes.
+    pub(crate) fn doubt(&mut self, file: FileIndex) {
+        if self.is_read() || self.passes.front().is_some_and(|pass| !pass.index.is_over(file)) {
             return;
         }
         self.observed += 1;

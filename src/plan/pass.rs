@@ -22,6 +22,8 @@ pub(crate) struct EpochIndex {
     starts: Vec<u32>,
     places: Vec<u32>,
     pub(crate) bytes: u64,
+    /// First and last of its files, as the listing has them.
+    extent: (FileIndex, FileIndex),
 }
 
 impl EpochIndex {
@@ -47,13 +49,22 @@ impl EpochIndex {
         starts.rotate_left(1);
         let files = sizes.len();
         starts[files] = len;
-        Self { epoch, order, starts, places, bytes }
+        let extent = order.files.iter().min().copied().zip(order.files.iter().max().copied());
+        let extent = extent.unwrap_or((FileIndex(0), FileIndex(0)));
+        Self { epoch, order, starts, places, bytes, extent }
     }
 
     /// The same order as the epoch after it.
     pub(crate) fn again(one: &Arc<Self>) -> Arc<Self> {
-        let Self { epoch, order, starts, places, bytes } = &**one;
-        Arc::new(Self { epoch: epoch + 1, order: Arc::clone(order), starts: starts.clone(), places: places.clone(), bytes: *bytes })
+        let Self { epoch, order, starts, places, bytes, extent } = &**one;
+        let (starts, places) = (starts.clone(), places.clone());
+        Arc::new(Self { epoch: epoch + 1, order: Arc::clone(order), starts, places, bytes: *bytes, extent: *extent })
+    }
+
+    /// Whether a file is of the part of the dataset that this order is over: what its readers open elsewhere (validation, another walk) says
+    /// nothing of it.
+    pub(crate) fn is_over(&self, file: FileIndex) -> bool {
+        self.extent.0 <= file && file <= self.extent.1
     }
 
     pub(crate) fn places(&self, file: FileIndex) -> &[u32] {

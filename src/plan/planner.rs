@@ -192,7 +192,7 @@ impl Planner {
         let mut accessed = false;
         match owner {
             Some((order, choice)) if choice.is_in_stream() => accessed = self.access(now, order, file, process, outcome, &choice),
-            Some((order, _)) => self.orders[order].doubt(),
+            Some((order, _)) => self.orders[order].doubt(file),
             None => {}
         }
         let in_order = owner.is_some_and(|(_, choice)| choice.is_in_stream());

@@ -10,6 +10,7 @@ use crate::support::belady::Belady;
 use crate::torch::{PYTHON, dataset, torch_is_here};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/torch_auto.py");
+const POOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/pool.py");
 
 fn start(mount: &Path, args: &[&str]) -> Child {
     let mut command = Command::new(PYTHON);
@@ -92,4 +93,64 @@ fn nothing_is_looked_for_when_told_so() {
     assert_eq!(samples(start(&mount.dir, &["--seed", "42", "--epochs", "2"])), 600);
     assert_eq!(mount.stats()["orders"], Value::Array(Vec::new()));
     assert_eq!(mount.unmount(), 0);
+}
+
+/// What `reader` reads of 600 files, twice in an order that Python shuffles: it is found, or nothing is claimed.
+fn found_or_silent(name: &str, mount: &Belady, mut reader: Command, threads: u64) {
+    let output = reader.arg(POOL).arg(mount.dir.join("train")).args(["--threads", &threads.to_string()]).output().expect("it starts");
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    mount.wait_for("all accesses counted", |stats| stats["reads"]["accesses"] == 1_200);
+    let stats = mount.stats();
+    let orders = stats["orders"].as_array().expect("orders");
+    for order in orders {
+        assert_eq!((&order["kind"], &order["seed"]), (&"python-shuffle".into(), &42.into()), "{name}: {order:#}");
+        let (observed, predicted) = (number(&order["observed"]), number(&order["predicted"]));
+        assert!(observed - predicted <= observed / 50, "{name}: {order:#}");
+    }
+    println!("{name}: {}", if orders.is_empty() { "nothing is claimed" } else { "found" });
+}
+
+fn python_is_here() -> bool {
+    let here = Path::new(PYTHON).exists();
+    assert!(here || std::env::var_os("BELADY_TEST_REQUIRE_ALL").is_none(), "no {PYTHON}");
+    here
+}
+
+#[test]
+fn a_pool_of_threads_is_found_or_nothing_is_claimed() {
+    if !python_is_here() {
+        return;
+    }
+    let (server, _source) = dataset(600);
+    for threads in [1, 8] {
+        let mount = Belady::mount_bucket(&server, &["--memory", "64MiB"]);
+        found_or_silent(&format!("{threads} threads"), &mount, Command::new(PYTHON), threads);
+        assert_eq!(mount.unmount(), 0);
+    }
+}
+
+/// Readers in another pid namespace: seen from the mount they have ids, but no environment that could be read of old; where the mount is the
+/// one in a namespace below, they have none.
+#[test]
+fn readers_in_another_pid_namespace_are_found_or_nothing_is_claimed() {
+    let unshared = Command::new("unshare").args(["-fp", "--mount-proc", "true"]).status().is_ok_and(|status| status.success());
+    if !python_is_here() || !unshared {
+        return eprintln!("left out: unshare needs root");
+    }
+    let (server, _source) = dataset(600);
+    let mount = Belady::mount_bucket(&server, &["--memory", "64MiB"]);
+    let mut reader = Command::new("unshare");
+    reader.args(["-fp", "--mount-proc", PYTHON]);
+    found_or_silent("below", &mount, reader, 1);
+    assert_eq!(mount.unmount(), 0);
+    for threads in [1, 4] {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let record = folder.path().join("opens.tsv");
+        let args = ["--memory", "64MiB", "--record-opens", record.to_str().expect("a plain path")];
+        let mount = Belady::mount_bucket_by(&["unshare", "-fp", "--kill-child"], &server, &args);
+        found_or_silent(&format!("above, {threads} threads"), &mount, Command::new(PYTHON), threads);
+        assert_eq!(mount.unmount(), 0);
+        let log = belady::observe::log::parse(std::fs::read(&record).expect("a log").as_slice()).expect("text");
+        assert!(log.opens.len() >= 1_200 && log.opens.iter().all(|open| open.thread == 0), "all ids are hidden");
+    }
 }

@@ -10,6 +10,7 @@ mod ais_official;
 mod auto;
 mod bad_input;
 mod cache;
+mod campaign;
 mod configs;
 mod demo;
 mod front;

@@ -12,7 +12,7 @@ use belady::infer::{Engine, InferConfig, Inference, JobResult};
 use belady::order::infer::Control;
 use belady::order::mt19937::Mt19937;
 use belady::order::torch::randperm;
-use belady::plan::{Action, EpochFiles, Event, OrderState, Planner, PlannerConfig};
+use belady::plan::{Action, Event, OrderState, Planner, PlannerConfig};
 use belady::types::{FileIndex, ObjectMeta, Outcome};
 
 const BRIEF: InferConfig = InferConfig { threads: 1, exhaustive: false, deep: false, patient: false };
@@ -210,11 +210,11 @@ impl Node {
     fn answer(&mut self, now: Duration, out: &mut Vec<Action>) {
         while !out.is_empty() {
             for action in std::mem::take(out) {
-                if let Action::Compute { order, epoch } = action
-                    && let Some(followed) = self.engine.followed().get(order)
+                if let Action::Compute { order, epoch, way } = action
+                    && let Some(wanted) = self.engine.wanted(order, epoch, way)
                 {
-                    let files = Arc::new(EpochFiles::new(&followed.sampler.order(epoch), &followed.samples));
-                    self.engine.handle(now, Event::Order { order, epoch, files }, out);
+                    let files = Arc::new(wanted.files());
+                    self.engine.handle(now, Event::Order { order, epoch, way, files }, out);
                 }
             }
         }

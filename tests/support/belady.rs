@@ -39,12 +39,22 @@ impl Belady {
 
     /// As [`Self::mount`], or what the program said.
     pub(crate) fn try_mount(url: &str, args: &[&str]) -> Result<Self, String> {
+        Self::try_mount_by(&[], url, args)
+    }
+
+    /// ... started by another program.
+    fn try_mount_by(by: &[&str], url: &str, args: &[&str]) -> Result<Self, String> {
         let home = tempfile::tempdir().expect("a temporary directory");
         let dir = home.path().join("mnt");
         std::fs::create_dir(&dir).expect("a mount point");
         let mut all = vec!["mount", url, dir.to_str().expect("a plain path"), "--foreground"];
         all.extend(args);
-        let mut child = command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut starting = command(&all);
+        if let Some((first, rest)) = by.split_first() {
+            starting = Command::new(first);
+            starting.args(rest).arg(PROGRAM).args(&all).env("AWS_EC2_METADATA_DISABLED", "true").stdin(Stdio::null());
+        }
+        let mut child = starting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("stdout is text");
@@ -65,11 +75,16 @@ impl Belady {
 
     /// A mount of the server's bucket, by its test credentials or anonymously.
     pub(crate) fn mount_bucket(server: &Server, args: &[&str]) -> Self {
+        Self::mount_bucket_by(&[], server, args)
+    }
+
+    /// ... started by another program (`unshare`).
+    pub(crate) fn mount_bucket_by(by: &[&str], server: &Server, args: &[&str]) -> Self {
         let url = format!("s3://{}", server.bucket());
         let endpoint = server.url();
         let mut all = vec!["--endpoint-url", &endpoint, "--no-sign-request", "--region", "us-east-1"];
         all.extend(args);
-        Self::mount(&url, &all)
+        Self::try_mount_by(by, &url, &all).unwrap_or_else(|words| panic!("no mount: {words}"))
     }
 
     /// `.belady/stats.json`, parsed.

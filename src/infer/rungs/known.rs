@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::job::{Clue, Search};
 use super::super::maps::{MAPS_MAX, MapSet};
-use super::super::sequential::is_certain;
+use super::super::sequential::{begins, is_certain};
 use super::super::torch::{self, Fronts};
 use super::{HITS_MAX, fronts};
 use crate::dataset::maps::CandidateMap as Map;
@@ -55,7 +55,7 @@ impl Search<'_> {
         if map.root == self.job.root {
             let sequential = |clue: &&Clue| clue.spec.kind == OrderKind::Sequential && clue.spec.root == map.root;
             let known = self.job.clues.iter().find(sequential);
-            if known.is_some() || is_certain(&self.job.manifest, &map.root, &map.samples, |file| map.index_of(file), &self.job.front) {
+            if known.is_some() && begins(map, &self.job.front) || is_certain(&self.job.manifest, map, &self.job.front) {
                 self.one_epoch = known.is_none_or(|clue| clue.epoch == self.job.pass);
                 self.prove(map, &Self::spec(map, OrderKind::Sequential, 0), self.job.pass, "files come in the order of their names");
                 self.one_epoch = false;
@@ -66,7 +66,7 @@ impl Search<'_> {
             self.follow(map, clue, &mut fronts);
         }
         if self.best.is_none() {
-            self.recorded(map);
+            self.recorded();
         }
     }
 
@@ -77,7 +77,9 @@ impl Search<'_> {
         if sighting.n < 2 || sighting.opens.is_empty() {
             return;
         }
-        self.prove(map, spec, clue.epoch, "the epoch is read again");
+        if spec.kind != OrderKind::Sequential {
+            self.prove(map, spec, clue.epoch, "the epoch is read again");
+        }
         if self.best.is_none() {
             self.prove_dealt(map, spec, clue.epoch, "other ranks of the epoch");
         }

@@ -97,7 +97,7 @@ impl Cursor {
                     candidate.belief.add(sight.ratio);
                     candidate.mark(place, process, sight.ratio >= 1.0);
                 }
-                None if process == 0 || candidate.knows(process) => {
+                None if candidate.index.is_over(file) && (process == 0 || candidate.knows(process)) => {
                     candidate.belief.add(ELSEWHERE);
                     candidate.density.open(true);
                 }
