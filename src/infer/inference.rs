@@ -4,25 +4,23 @@
 //! Every segment of a group climbs the ladder from its cheapest rung until an order is proved; then it rests for as long as the planner
 //! predicts what is opened.
 
+mod followed;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use super::again::RECORDED_LEAST;
 use super::cost::Account;
-use super::engine::Followed;
-use super::group::{FIRST_TRY, Group, JOBS_MAX, STRANGERS, WIDEN_AT};
+use super::group::{FIRST_TRY, Group, STRANGERS, WIDEN_AT};
 use super::job::{Clue, Found, Job, JobResult, Rung};
 use super::kept::{Kept, Memo, Shelf, concerns};
 use super::maps::MAPS_MAX;
 use super::roots::Roots;
 use super::segment::Segment;
-use super::strides::{self, Beside, Shown};
 use super::walks::{Reads, reads};
 use crate::dataset::Manifest;
 use crate::dataset::maps::NamesText;
 use crate::order::spec::{OrderKind, OrderSpec};
-use crate::order::torch::RandomSource;
 use crate::plan::{OrderIndex, Seen};
 use crate::types::{Epoch, FileIndex};
 
@@ -30,8 +28,6 @@ use crate::types::{Epoch, FileIndex};
 const GROUPS_MAX: usize = 16;
 /// Orders remembered per group, to go on from.
 const CLUES_MAX: usize = 8;
-/// Epochs whose seeds are kept where the stream they come from is not known.
-const EPOCHS_KEPT: Epoch = 16;
 /// Opens up to which a pass that does not look like a walk is compared with the maps that are there.
 const WALKS_UNTIL: u32 = 128;
 
@@ -372,126 +368,11 @@ impl Inference {
         group.note.clone_from(&found.why);
         Some(Proposal { group: group.id, order: group.order, found, trail: group.segment.trail() })
     }
-
-    /// Who else reads, beside the readers of an order, since then.
-    pub(super) fn beside(&self, order: OrderIndex, since: Option<Duration>) -> Beside {
-        let Some(group) = self.groups.iter().find(|group| group.order == Some(order)) else { return Beside::default() };
-        let others = self.groups.iter().filter(|other| other.order != Some(order) && other.jobs.iter().any(|job| group.jobs.contains(job)));
-        let read = others.filter(|other| since.is_some_and(|since| other.segment.read_at() > Some(since)));
-        Beside { readers: group.segment.readers() as usize, others: read.count() as u64 }
-    }
-
-    /// The strides that an order has shown in earlier runs.
-    pub(super) fn shown(&self, spec: &OrderSpec) -> Shown {
-        let mut shown = Shown::default();
-        let first = |spec: &OrderSpec| strides::output_of(spec, 0).map(|(output, _)| (spec.seed, output));
-        for clue in self.imported.iter().rev().filter(|clue| clue.spec.root == spec.root && first(&clue.spec) == first(spec)) {
-            if let Some((_, stride)) = strides::output_of(&clue.spec, 0).filter(|&(_, stride)| stride != RandomSource::STRIDE) {
-                shown.note(stride);
-            }
-        }
-        shown
-    }
-
-    /// An order has gone on from its `epoch` on by another way than was supposed.
-    pub(super) fn went_on(&mut self, order: OrderIndex, spec: &OrderSpec) {
-        let Some(group) = self.groups.iter_mut().find(|group| group.order == Some(order)) else { return };
-        let clue = Clue { epoch: spec.epoch, epochs: None, spec: spec.clone() };
-        group.clues.retain(|known| known.spec != clue.spec);
-        if is_worth_keeping(&clue) {
-            self.memos.push(Memo::Order(Box::new(spec.clone())));
-        }
-        group.clues.insert(0, clue);
-        group.clues.truncate(CLUES_MAX);
-    }
-
-    /// Whether what a group reads is of other ranks of an order that is followed, at the same time: of its own, or another group's. Then they
-    /// are one group, and the order will take the ranks in.
-    fn joins(&mut self, at: usize, found: &Found, now: impl Fn(OrderIndex) -> Option<Epoch>) -> bool {
-        let other = self.groups.iter().position(|group| {
-            let Some((spec, epoch)) = group.followed.as_ref().zip(group.order.and_then(&now)) else { return false };
-            let more = found.spec.ranks.iter().any(|rank| !spec.ranks.contains(rank));
-            let ahead = sum(&found.spec, found.epoch).checked_sub(sum(spec, epoch)).is_some_and(|ahead| ahead <= 1);
-            spec.world > 1 && more && ahead && is_dealt_alike(spec, &found.spec) && group.segment.is_followed()
-        });
-        let Some(other) = other else { return false };
-        if other != at {
-            if self.groups[other].jobs.len() + self.groups[at].jobs.len() > JOBS_MAX {
-                return false;
-            }
-            let joined = self.groups.remove(at);
-            let group = &mut self.groups[if other > at { other - 1 } else { other }];
-            group.jobs.extend(&joined.jobs);
-            group.segment.take_in(&joined.segment.trail());
-            group.widen_at = 0;
-        } else {
-            self.groups[other].widen_at = 0;
-        }
-        true
-    }
-
-    /// The order that a proposal became, and its epoch's files.
-    pub fn adopted(&mut self, id: u64, order: OrderIndex, followed: &Followed, files: &[FileIndex], locked: bool) {
-        let Some(at) = self.groups.iter().position(|group| group.id == id) else { return };
-        let group = &mut self.groups[at];
-        (group.order, group.anew) = (Some(order), false);
-        group.followed = locked.then(|| followed.spec.clone());
-        group.samples = locked.then(|| Arc::clone(&followed.samples));
-        group.widen_at = WIDEN_AT;
-        group.segment.expected = u32::try_from(files.len()).unwrap_or(u32::MAX);
-        if !locked {
-            return;
-        }
-        if let Some(clue) = group.clues.first().filter(|clue| is_worth_keeping(clue)) {
-            let spec = OrderSpec { epoch: clue.epoch, epochs: clue.epochs, ..clue.spec.clone() };
-            self.memos.push(Memo::Order(Box::new(spec)));
-        }
-        group.segment.explain(files);
-        // Others of this part of the dataset may be ranks of the same order.
-        let (root, clue) = (group.root.clone(), group.clues.first().cloned());
-        let others = self.groups.iter_mut().filter(|group| group.id != id && group.root == root && group.segment.is_unexplained());
-        for (group, clue) in others.flat_map(|group| clue.clone().map(|clue| (group, clue))) {
-            group.clues.retain(|known| known.spec != clue.spec);
-            group.clues.insert(0, clue);
-            group.clues.truncate(CLUES_MAX);
-            group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
-        }
-    }
-
-    /// The order of a group has more ranks now.
-    pub fn widened(&mut self, id: u64, spec: &OrderSpec, files: &[FileIndex]) {
-        let Some(group) = self.groups.iter_mut().find(|group| group.id == id) else { return };
-        if let Some(clue) = group.clues.iter_mut().find(|clue| is_dealt_alike(&clue.spec, spec) && clue.spec.seed == spec.seed) {
-            clue.spec.ranks.clone_from(&spec.ranks);
-            self.memos.push(Memo::Order(Box::new(OrderSpec { epoch: clue.epoch, epochs: clue.epochs, ..clue.spec.clone() })));
-        }
-        group.followed = Some(spec.clone());
-        group.segment.expected = u32::try_from(files.len()).unwrap_or(u32::MAX);
-        group.segment.explain(files);
-        (group.widen_at, group.widened) = (group.segment.strange.max(WIDEN_AT), 0);
-    }
-}
-
-/// What an epoch is seeded with, where that is the seed and the epoch together: seed 1 in epoch 0 is seed 0 in epoch 1.
-fn sum(spec: &OrderSpec, epoch: Epoch) -> u64 {
-    spec.seed.wrapping_add(epoch)
-}
-
-/// The same order but for seed and ranks.
-fn is_dealt_alike(one: &OrderSpec, other: &OrderSpec) -> bool {
-    let rest =
-        |spec: &OrderSpec| OrderSpec { seed: 0, ranks: Vec::new(), epoch: 0, epochs: None, batch: None, workers: None, ..spec.clone() };
-    one.kind == OrderKind::TorchDistributed && rest(one) == rest(other)
 }
 
 /// Whether all that is known is the seed of one epoch, one of all that there are.
 const fn is_one_seed(found: &Found) -> bool {
     matches!(found.spec.kind, OrderKind::TorchRandperm | OrderKind::TorchDistributed) && found.epochs.is_some()
-}
-
-/// Whether later runs gain by it: not what is found without knowing, nor the single epochs of a stream that nobody knows.
-fn is_worth_keeping(clue: &Clue) -> bool {
-    !matches!(clue.spec.kind, OrderKind::Sequential | OrderKind::List) && (clue.epochs.is_none() || clue.epoch < EPOCHS_KEPT)
 }
 
 fn note(shelf: &mut Shelf, memos: &mut Vec<Memo>, kept: Kept) {
