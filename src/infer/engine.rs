@@ -8,6 +8,7 @@ use super::inference::Inference;
 use super::job::{Found, Job, JobResult};
 use super::kept::{Kept, Memo};
 use super::strides::{self, Shown};
+use super::told::Told;
 use crate::dataset::maps::NamesText;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
@@ -194,6 +195,13 @@ impl Engine {
     /// An order found elsewhere. False if nothing is to be found out here.
     pub fn import(&mut self, spec: OrderSpec) -> bool {
         self.inference.as_mut().is_some_and(|inference| inference.import(spec))
+    }
+
+    /// What the environment of one of a job's processes says.
+    pub fn told(&mut self, job: u64, told: Told) {
+        if let Some(inference) = &mut self.inference {
+            inference.told(job, told);
+        }
     }
 
     /// A pass of an earlier run.

@@ -17,6 +17,7 @@ use super::kept::{Kept, Memo, Shelf, concerns};
 use super::maps::MAPS_MAX;
 use super::roots::Roots;
 use super::segment::Segment;
+use super::told::{Jobs, Told};
 use super::walks::{Reads, reads};
 use crate::dataset::Manifest;
 use crate::dataset::maps::NamesText;
@@ -66,6 +67,7 @@ pub struct Inference {
     texts: Arc<Vec<NamesText>>,
     /// What is to be kept for later runs; taken by the task.
     memos: Vec<Memo>,
+    told: Jobs,
 }
 
 /// A proved order, and what must be played back to follow it.
@@ -92,6 +94,7 @@ impl Inference {
             shelf: Shelf::default(),
             texts: Arc::default(),
             memos: Vec::new(),
+            told: Jobs::default(),
         }
     }
 
@@ -235,6 +238,11 @@ impl Inference {
         room
     }
 
+    /// What the environment of one of a job's processes says.
+    pub fn told(&mut self, job: u64, told: Told) {
+        self.told.tell(job, told);
+    }
+
     /// The next search that is due; `brief`: of those that take no time. One of each runs for a group. `now`: the epoch an order is in.
     pub fn next_job(&mut self, brief: bool, now: impl Fn(OrderIndex) -> Option<Epoch>) -> Option<Job> {
         let config = self.config;
@@ -306,6 +314,7 @@ impl Inference {
             stop,
             pass: group.passes,
             recorded: group.recorded.clone(),
+            told: self.told.of(&group.jobs),
         })
     }
 

@@ -10,6 +10,7 @@ use super::kept::Kept;
 use super::maps::MapSet;
 use super::proof::{self, Evidence};
 use super::rungs::{all_seeds, backward_seeds};
+use super::told::Told;
 use crate::dataset::Manifest;
 use crate::dataset::maps::{CandidateMap as Map, NamesText};
 use crate::order::SharedSampler;
@@ -150,6 +151,7 @@ pub struct Job {
     pub(super) pass: Epoch,
     /// The order of the segment before, as it was read.
     pub(super) recorded: Option<Arc<Vec<FileIndex>>>,
+    pub(super) told: Told,
 }
 
 /// An order that explains the opens.
@@ -373,7 +375,7 @@ impl Search<'_> {
             if !spec.kind.has_world() || shape.steps < proof::STEPS_LEAST {
                 return;
             }
-            (spec.world, spec.ranks) = (shape.world, shape.ranks);
+            (spec.world, spec.ranks) = (shape.world, self.job.told.ranks_with(shape.world, shape.ranks));
         } else if spec.kind == OrderKind::TorchDistributed {
             // What one process reads of a fresh generator: a DistributedSampler of one, or accelerate's.
             spec.kind = OrderKind::TorchRandperm;

@@ -4,7 +4,7 @@
 //! opens of each pass, `group` decides which rung of the ladder is due, `cost` whether it is paid for and `walks` whether it makes sense. `job` is
 //! a search (run elsewhere), `rungs` what it tries, `maps` the numberings it tries it in, `proof` says whether an order explains the opens and
 //! `batches` to whom batches are dealt. `kept` is what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch`
-//! the dictionary of torch's seeds, `strides` how its default generator may go on; `verify` does it all offline.
+//! the dictionary of torch's seeds, `strides` how its default generator may go on, `told` what environments say; `verify` does it all offline.
 //!
 //! Right or silent: nothing is followed that is not proved by a likelihood ratio of 10^6 times the orders tried, in order along each stream.
 //!
@@ -25,6 +25,7 @@ mod rungs;
 mod segment;
 mod sequential;
 mod strides;
+mod told;
 mod torch;
 pub mod verify;
 #[cfg(test)]
@@ -35,3 +36,4 @@ pub use engine::{Engine, Followed};
 pub use inference::{InferConfig, Inference, Proposal};
 pub use job::{Clue, Found, Job, JobResult, Rung};
 pub use kept::{Kept, Memo, PASSES_MAX};
+pub use told::Told;

@@ -9,6 +9,8 @@ use crate::order::spec::OrderSpec;
 const VALUE_BYTES_MAX: usize = 4096;
 /// Longest name of a job that is taken.
 const JOB_BYTES_MAX: usize = 128;
+/// Ranks of one node at most.
+const LOCAL_MAX: u32 = 1024;
 /// Orders of one process at most.
 const ORDERS_MAX: usize = 16;
 
@@ -47,6 +49,17 @@ pub struct Hints {
 }
 
 impl Hints {
+    /// World size and this node's ranks: the launcher's, where the local ones are told (ranks of a node follow each other), else the process's own.
+    #[must_use]
+    pub fn ranks(&self) -> Option<(u32, std::ops::Range<u32>)> {
+        let (world, rank) = (self.world_size.filter(|&world| world > 1)?, self.rank?);
+        let node = || {
+            let (first, count) = (rank.checked_sub(self.local_rank?)?, self.local_world_size?);
+            (self.local_rank? < count && count <= LOCAL_MAX && first.checked_add(count)? <= world).then_some(first..first + count)
+        };
+        (rank < world).then(|| (world, node().unwrap_or(rank..rank + 1)))
+    }
+
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -139,6 +152,7 @@ mod tests {
         assert_eq!((hints.rank, hints.local_rank, hints.world_size, hints.local_world_size), (Some(11), Some(3), Some(16), Some(8)));
         assert_eq!((hints.group_rank, hints.restarts, hints.seed, hints.job.as_deref()), (Some(1), Some(2), Some(42), Some("job-7")));
         assert!(hints.notes.is_empty() && hints.orders.is_empty());
+        assert_eq!(hints.ranks(), Some((16, 8..16)));
     }
 
     #[test]
@@ -146,8 +160,22 @@ mod tests {
         let hints = read(&environment(&["SLURM_PROCID=5", "SLURM_NTASKS=8", "SLURM_LOCALID=1", "SLURM_NODEID=2", "SLURM_JOB_ID=991"]), "");
         assert_eq!((hints.rank, hints.world_size, hints.local_rank, hints.group_rank), (Some(5), Some(8), Some(1), Some(2)));
         assert_eq!(hints.job.as_deref(), Some("991"));
+        assert_eq!(hints.ranks(), Some((8, 5..6)), "how many of a node is not told");
         let hints = read(&environment(&["OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_SIZE=4"]), "");
         assert_eq!((hints.rank, hints.world_size, hints.local_world_size), (Some(5), Some(8), Some(4)));
+    }
+
+    #[test]
+    fn ranks_that_cannot_be_are_not_told() {
+        for (pairs, ranks) in [
+            (&["RANK=8", "WORLD_SIZE=8"][..], None),
+            (&["RANK=0", "WORLD_SIZE=1"], None),
+            (&["RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=5", "LOCAL_WORLD_SIZE=8"], Some((8, 3..4))),
+            (&["RANK=7", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4"], Some((8, 7..8))),
+            (&["RANK=4294967295", "WORLD_SIZE=4294967295", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=4294967295"], None),
+        ] {
+            assert_eq!(read(&environment(pairs), "").ranks(), ranks, "{pairs:?}");
+        }
     }
 
     /// Nothing of a name that is not on the list is in what is kept, whatever its beginning.
@@ -199,7 +227,7 @@ mod tests {
             b"RANK=99999999999\0",
         ] {
             let hints = read(bytes, "::::\n\n0:x");
-            assert_eq!(hints.world_size, None);
+            assert_eq!((hints.world_size, hints.ranks()), (None, None));
             assert!(matches!(hints.rank, None | Some(3)), "{bytes:?}");
         }
     }

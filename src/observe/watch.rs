@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::observe::hints::Hints;
 use crate::observe::process::{Peek, Refusal, peek};
-use crate::observe::readers::{READERS_MAX, Rank, ReaderId, Readers};
+use crate::observe::readers::{Job, READERS_MAX, Rank, ReaderId, Readers};
 use crate::order::spec::OrderSpec;
 use crate::stats::Stats;
 
@@ -24,7 +24,7 @@ const QUEUE_MAX: usize = READERS_MAX;
 #[derive(Debug)]
 pub struct Watcher {
     readers: Readers,
-    hints: HashMap<Rank, Hints>,
+    hints: HashMap<Rank, (Job, Hints)>,
     /// Ends the thread when it is dropped.
     ask: SyncSender<u32>,
     found: Receiver<Peek>,
@@ -83,7 +83,7 @@ impl Watcher {
                     self.hints.clear();
                 }
                 // A worker's environment is its rank process's: the first one is as good as any.
-                self.hints.entry(self.readers.rank(reader)).or_insert(hints);
+                self.hints.entry(self.readers.rank(reader)).or_insert_with(|| (self.readers.job(reader), hints));
             }
         }
         self.changes > before
@@ -98,12 +98,17 @@ impl Watcher {
     /// What the environment of a rank process says.
     #[must_use]
     pub fn hints(&self, rank: Rank) -> Option<&Hints> {
-        self.hints.get(&rank)
+        self.hints.get(&rank).map(|(_, hints)| hints)
     }
 
     /// The orders that readers' environments declare.
     pub fn declared(&self) -> impl Iterator<Item = &OrderSpec> {
-        self.hints.values().flat_map(|hints| &hints.orders)
+        self.hints.values().flat_map(|(_, hints)| &hints.orders)
+    }
+
+    /// What the environments of each job's rank processes say.
+    pub fn told(&self) -> impl Iterator<Item = (Job, &Hints)> {
+        self.hints.values().map(|(job, hints)| (*job, hints))
     }
 
     fn note(&self, refused: Refusal) {

@@ -15,7 +15,7 @@ use crate::cache::hash_of;
 use crate::dataset::maps::NamesText;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
-use crate::infer::{Engine, Followed, InferConfig, Inference, JobResult, Memo};
+use crate::infer::{Engine, Followed, InferConfig, Inference, JobResult, Memo, Told};
 use crate::observe::readers::{Job, Rank};
 use crate::observe::record::Recorder;
 use crate::observe::watch::Watcher;
@@ -365,6 +365,11 @@ impl Task {
         match &mut self.watcher {
             Some(watcher) => {
                 if watcher.settle() {
+                    for (job, hints) in watcher.told() {
+                        let ranks = hints.ranks().map(|(world, ranks)| (world, ranks.collect()));
+                        let seed = hints.seed.and_then(|seed| u32::try_from(seed).ok());
+                        self.engine.told(hash_of_job(&job), Told { seed, ranks });
+                    }
                     // A candidate like those found elsewhere: opens must confirm it.
                     for spec in watcher.declared() {
                         if self.declared.len() < DECLARED_MAX && self.declared.insert(spec.to_string()) {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use belady::dataset::Manifest;
-use belady::infer::{Engine, InferConfig, Inference, JobResult};
+use belady::infer::{Engine, InferConfig, Inference, JobResult, Told};
 use belady::order::infer::Control;
 use belady::order::mt19937::Mt19937;
 use belady::order::torch::randperm;
@@ -299,6 +299,43 @@ fn ranks_that_begin_later_are_taken_in() {
     let complete = node.locked_at.last().expect("locked").0;
     assert!(node.unpredicted.iter().all(|&open| open <= complete), "{text}");
     assert!(node.unpredicted.len() <= 7 * 24, "{text}");
+}
+
+/// What launchers say in the environment: true, of another world, of other ranks. Only where opens agree, ranks are known before they begin.
+#[test]
+fn an_environment_is_a_hint_that_opens_confirm() {
+    let opens = job(24_000, vec![1], (5_000, 40_000), true);
+    for (world, ranks, helps) in [(128, 0..8, true), (2, 0..2, false), (8, 0..8, false), (128, 8..16, false)] {
+        let mut node = Node::new(24_000);
+        node.engine.told(1, Told { seed: Some(77), ranks: Some((world, ranks.clone().collect())) });
+        node.play(&opens);
+        let text = format!("{world} {ranks:?}: {}", node.text());
+        assert_eq!(node.engine.followed().len(), 1, "{text}");
+        assert!(node.lost.is_empty() && node.locked_at.iter().all(|(_, what)| what.contains("world 128 ")), "{text}");
+        assert!(node.locked_at.last().expect("locked").1.contains("ranks 0-7 "), "{text}");
+        assert_eq!(node.locked_at.len() == 1 && node.unpredicted.is_empty(), helps, "{text}");
+    }
+}
+
+/// The seed is Lightning's, and nobody would guess it.
+#[test]
+fn the_seed_of_the_environment_is_tried() {
+    let run = |told: Option<u32>| {
+        let n = 6_000;
+        let all = epochs(n, 3_141_592_653..3_141_592_655, 16, &[4, 5]);
+        let opens =
+            play(Run { jobs: vec![1], ranks: all, workers: 2, batch: 8, begin: (2_000, 3_000), lockstep: true }, 0, 100, &mut Die(9));
+        let mut node = Node::new(n);
+        if told.is_some() {
+            node.engine.told(1, Told { seed: told, ranks: None });
+        }
+        node.play(&opens);
+        (node.locked_at.len(), node.text())
+    };
+    let (locked, text) = run(Some(3_141_592_653));
+    assert_eq!(locked, 1, "{text}");
+    assert_eq!(run(None).0, 0, "brief searches do not find it");
+    assert_eq!(run(Some(5)).0, 0, "nor does another");
 }
 
 /// From eight terminals, so that nothing but the opens tells that they belong together.

@@ -106,8 +106,12 @@ impl Search<'_> {
         let sighting = self.job.sighting(&map);
         let places = FIRST_PLACES_OF[self.step as usize].clone();
         let mut all = targets(std::slice::from_ref(&sighting), if self.step == 0 { places.end } else { 0 });
-        if self.step > 0 {
-            let rank = |first_place| Target::streams(0, &sighting, 0, Layout::Ranks { first_place });
+        let rank = |first_place| Target::streams(0, &sighting, 0, Layout::Ranks { first_place });
+        if self.step == 0 {
+            // the rank that the environment names as the first of this node
+            let told = self.job.told.ranks.as_ref().and_then(|(_, ranks)| ranks.first().copied());
+            all.extend(told.filter(|first| !places.contains(first)).and_then(rank));
+        } else {
             all = places.filter_map(rank).collect();
         }
         self.tried += ALL_SEEDS.end as f64 * all.len() as f64;

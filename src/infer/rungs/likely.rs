@@ -129,32 +129,32 @@ impl Search<'_> {
         if self.is_over() || sighting.n < 2 || sighting.opens.len() < proof::OPENS_LEAST {
             return;
         }
-        let usual = || USUAL_SEEDS.iter().map(|&seed| seed as u32).collect::<Vec<_>>();
+        let seeds = self.usual_seeds();
         match step {
             Step::First => {
                 let (whole, given) = (fronts(&sighting, 0), fronts(&sighting, 2));
-                self.default_generators(map, &whole, &usual(), 0..FIRST_OUTPUTS);
+                self.default_generators(map, &whole, &seeds, 0..FIRST_OUTPUTS);
                 self.small_seeds(map, &whole, Seeds::Range(0..FIRST_SEEDS));
-                self.small_seeds(map, &whole, Seeds::List(&usual_sums(USUAL_EPOCHS)));
+                self.small_seeds(map, &whole, Seeds::List(&usual_sums(&seeds, USUAL_EPOCHS)));
                 self.given_generators(map, &whole, &given);
                 let mut dealt = Fronts::new(&sighting);
-                self.dealt(map, &mut dealt, NEAR, (0..FIRST_RANKS).chain(usual_sums(USUAL_EPOCHS_DEALT)));
+                self.dealt(map, &mut dealt, NEAR, (0..FIRST_RANKS).chain(usual_sums(&seeds, USUAL_EPOCHS_DEALT)));
                 self.dealt_outputs(map, &mut dealt, NEAR);
                 self.replaced(map, &mut dealt, 0..FIRST_OUTPUTS);
             }
             Step::Model => {
                 let whole = fronts(&sighting, 0);
-                self.default_generators(map, &whole, &usual(), FIRST_OUTPUTS..MODEL_OUTPUTS);
+                self.default_generators(map, &whole, &seeds, FIRST_OUTPUTS..MODEL_OUTPUTS);
                 self.small_seeds(map, &whole, Seeds::Range(FIRST_SEEDS..FRESH_SEEDS));
             }
             Step::Wide => {
                 let mut dealt = Fronts::new(&sighting);
-                self.dealt(map, &mut dealt, WIDE, (0..FIRST_RANKS).chain(usual_sums(USUAL_EPOCHS_DEALT)));
+                self.dealt(map, &mut dealt, WIDE, (0..FIRST_RANKS).chain(usual_sums(&seeds, USUAL_EPOCHS_DEALT)));
                 self.dealt_outputs(map, &mut dealt, WIDE);
             }
             Step::OtherMaps => {}
             Step::Ranks => self.dealt(map, &mut Fronts::new(&sighting), NEAR, FIRST_RANKS..RANKS),
-            Step::Longer => self.default_generators(map, &fronts(&sighting, 0), &usual(), MODEL_OUTPUTS..OUTPUTS),
+            Step::Longer => self.default_generators(map, &fronts(&sighting, 0), &seeds, MODEL_OUTPUTS..OUTPUTS),
             Step::WideRanks => self.dealt(map, &mut Fronts::new(&sighting), WIDE, FIRST_RANKS..RANKS),
             Step::Common => self.default_generators(map, &fronts(&sighting, 0), &common_seeds(), 0..OUTPUTS),
             Step::Small => {
@@ -170,6 +170,13 @@ impl Search<'_> {
     pub(in crate::infer) fn usual(&mut self, maps: &mut MapSet) {
         let Some(map) = maps.get(0) else { return };
         self.likely_in(&map, Step::First);
+    }
+
+    /// Seeds people write, and the one that the environment names.
+    fn usual_seeds(&self) -> Vec<u32> {
+        let usual = USUAL_SEEDS.iter().map(|&seed| seed as u32);
+        let told = self.job.told.seed.filter(|&seed| !USUAL_SEEDS.contains(&u64::from(seed)));
+        told.into_iter().chain(usual).collect()
     }
 
     /// Processes among the opens.
@@ -300,8 +307,8 @@ impl Search<'_> {
 }
 
 /// Usual seeds, each plus the first epochs, without those that the first step has anyhow.
-fn usual_sums(epochs: u32) -> Vec<u32> {
-    let sums = USUAL_SEEDS.iter().flat_map(|&seed| (0..epochs).map(move |epoch| seed as u32 + epoch));
+fn usual_sums(seeds: &[u32], epochs: u32) -> Vec<u32> {
+    let sums = seeds.iter().flat_map(|&seed| (0..epochs).map(move |epoch| seed.wrapping_add(epoch)));
     sums.filter(|&sum| sum >= FIRST_RANKS).collect()
 }
 

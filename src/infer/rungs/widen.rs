@@ -103,7 +103,7 @@ impl Search<'_> {
         let least = (counts.values().copied().max()? / RANK_SHARE).max(RANK_LEAST - 1);
         let mut ranks: Vec<Rank> = counts.into_iter().filter(|&(_, opens)| opens > least).map(|(rank, _)| rank).collect();
         ranks.sort_unstable();
-        let spec = OrderSpec { ranks, ..spec.clone() };
+        let spec = OrderSpec { ranks: self.job.told.ranks_with(spec.world, ranks), ..spec.clone() };
         let sampler = spec.sampler(map.len()).ok()?;
         let files = Arc::new(EpochFiles::new(&sampler.order(epoch), &map.samples));
         let evidence = proof::evidence(&files, opens, &self.job.sizes).of_ranks(spec.world, spec.ranks.len());
