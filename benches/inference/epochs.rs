@@ -2,7 +2,7 @@
 //! declare costs in throughput.
 
 use crate::reader::{Found, How, Job, finish, start};
-use crate::rig::{Mount, Store, User};
+use crate::rig::{Mount, Store, User, number};
 use crate::scene::{ORDER, Scene};
 use crate::table::{Table, median};
 use crate::{Bounds, Failure, Options, say, show};
@@ -29,12 +29,30 @@ pub(crate) async fn run(options: &Options, bounds: &mut Bounds) -> Result<(), Fa
     // declared, auto, and declared again: what two mounts alike differ by is what the figures are good for
     let (orders, mut none) = ([ORDER, options.order(ORDER), ORDER], Vec::new());
     let mut runs: [Vec<Vec<f64>>; 3] = [const { Vec::new() }; 3];
+    let mut counts = Table::new(&[
+        "round",
+        "order",
+        "epoch",
+        "files/s",
+        "retained",
+        "in time",
+        "late",
+        "miss",
+        "issued",
+        "wasted",
+        "window MB",
+        "CPU s",
+    ]);
     for rep in 0..reps {
         say(&format!("epochs, round {rep}"));
-        none.extend(epochs(&scene, &store, "none", 1, NONE_FIRST).await?);
+        none.extend(epochs(&scene, &store, "none", 1, NONE_FIRST).await?.iter().map(|epoch| epoch.rate));
         // Each goes first in turn.
         for which in (0..orders.len()).map(|which| (which + rep) % orders.len()) {
-            runs[which].push(epochs(&scene, &store, orders[which], EPOCHS, usize::MAX).await?);
+            let run = epochs(&scene, &store, orders[which], EPOCHS, usize::MAX).await?;
+            for (epoch, of) in (1..).zip(&run) {
+                counts.row(of.row(rep, ["declared", "auto", "declared again"][which], epoch));
+            }
+            runs[which].push(run.iter().map(|epoch| epoch.rate).collect());
         }
     }
     let mut table = Table::new(&["files/s", "none", "declared", "auto", "auto ÷ declared", "wanted", "declared again ÷ declared"]);
@@ -56,13 +74,36 @@ pub(crate) async fn run(options: &Options, bounds: &mut Bounds) -> Result<(), Fa
     show(&format!(
         "First byte after {DELAY_MS} ms, {files} files of mean {MEAN_BYTES} bytes, cache for half, {THREADS} reader threads, {ORDER}; medians of {reps} \
          alternating rounds (none: the first {NONE_FIRST} files):\n\n{table}"
-    ))
+    ))?;
+    if options.verbose { show(&counts.to_string()) } else { Ok(()) }
 }
 
-/// Files a second in each epoch.
-async fn epochs(scene: &Scene, store: &Store, order: &str, epochs: u64, first: usize) -> Result<Vec<f64>, Failure> {
+/// What became of an epoch.
+struct Epoch {
+    /// Files a second.
+    rate: f64,
+    /// Retained, in time, late, miss, prefetched and wasted.
+    counts: [u64; COUNTED.len()],
+    window_bytes: u64,
+    /// Of the mount.
+    cpu_seconds: f64,
+}
+
+const COUNTED: [&str; 6] = ["/reads/retained", "/reads/in_time", "/reads/late", "/reads/miss", "/prefetch/issued", "/prefetch/wasted"];
+
+impl Epoch {
+    fn row(&self, rep: usize, order: &str, epoch: usize) -> [String; 12] {
+        let [retained, in_time, late, miss, issued, wasted] = self.counts.map(|count| count.to_string());
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let window = format!("{:.1}", self.window_bytes as f64 / 1e6);
+        let (rate, cpu) = (format!("{:.0}", self.rate), format!("{:.2}", self.cpu_seconds));
+        [rep.to_string(), order.to_owned(), epoch.to_string(), rate, retained, in_time, late, miss, issued, wasted, window, cpu]
+    }
+}
+
+async fn epochs(scene: &Scene, store: &Store, order: &str, epochs: u64, first: usize) -> Result<Vec<Epoch>, Failure> {
     let mount = Mount::belady(store, User::Root, scene.charged / 2, &["--order", order]).await?;
-    let mut rates = Vec::new();
+    let (mut rows, mut before, mut accesses) = (Vec::new(), [0; COUNTED.len()], 0);
     for epoch in 0..epochs {
         let job = Job {
             root: mount.dir.clone(),
@@ -75,6 +116,7 @@ async fn epochs(scene: &Scene, store: &Store, order: &str, epochs: u64, first: u
             compare_every: 64,
             how: How::Files,
         };
+        let cpu = mount.cpu();
         let mut reader = start(&job, mount.user())?;
         let begun = std::time::Instant::now();
         while reader.try_wait()?.is_none() {
@@ -86,8 +128,17 @@ async fn epochs(scene: &Scene, store: &Store, order: &str, epochs: u64, first: u
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         let found: Found = finish(reader)?;
-        rates.push(found.files_per_second());
+        accesses += found.files;
+        let stats = mount.settled(accesses).await?;
+        let counted = COUNTED.map(|pointer| number(&stats, pointer));
+        rows.push(Epoch {
+            rate: found.files_per_second(),
+            counts: std::array::from_fn(|at| counted[at].saturating_sub(before[at])),
+            window_bytes: number(&stats, "/prefetch/window_bytes"),
+            cpu_seconds: mount.cpu() - cpu,
+        });
+        before = counted;
     }
     mount.end().await?;
-    Ok(rates)
+    Ok(rows)
 }
