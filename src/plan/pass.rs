@@ -144,6 +144,15 @@ impl Recent {
     }
 }
 
+/// Where a process is in a pass.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    /// Of its last open that is in this order, if it was in this pass.
+    place: u32,
+    /// Of its last open that was counted here. Others are coincidences, or will have been the first ones: what lies before them can still be read.
+    marked: Option<u32>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Pass {
     pub(crate) index: Arc<EpochIndex>,
@@ -162,7 +171,7 @@ pub(crate) struct Pass {
     opened_count: u32,
     /// Maximal runs of opened places along each rank's stream.
     runs: u32,
-    last: HashMap<u32, u32>,
+    last: HashMap<u32, Last>,
     /// The last jump forward that was longer than a step, in places; 0: none yet.
     jump: u32,
     /// Where reading begins, if known.
@@ -305,7 +314,8 @@ impl Pass {
 
     /// How likely this open is if the readers are in this pass.
     pub(crate) fn sight(&self, file: FileIndex, process: u32) -> Sight {
-        let last = if process == 0 { None } else { self.last.get(&process).copied() };
+        let known = if process == 0 { None } else { self.last.get(&process).copied() };
+        let (last, marked) = (known.map(|known| known.place), known.and_then(|known| known.marked));
         let Some((place, fresh)) = self.place_of(file, last) else {
             return Sight { place: None, fresh: false, ratio: ELSEWHERE, near: false, begins: false };
         };
@@ -333,7 +343,7 @@ impl Pass {
             None if self.runs == 0 => by_process,
             None => 0.5 * by_process,
         };
-        Sight { place: Some(place), fresh, ratio, near: self.is_near(place, last), begins: process != 0 && last.is_none() }
+        Sight { place: Some(place), fresh, ratio, near: self.is_near(place, marked), begins: process != 0 && marked.is_none() }
     }
 
     fn step_or_jump(&self, from: u32, to: u32) -> f64 {
@@ -382,18 +392,28 @@ impl Pass {
             if self.last.len() >= PROCESSES_MAX {
                 self.last.clear();
             }
-            self.last.insert(process, place);
+            let marked = self.marked(process);
+            self.last.insert(process, Last { place, marked });
         }
+    }
+
+    /// The place of a process's last open that was counted here.
+    fn marked(&self, process: u32) -> Option<u32> {
+        self.last.get(&process).and_then(|last| last.marked)
     }
 
     /// An open that belongs here.
     pub(crate) fn mark(&mut self, place: u32, process: u32, expected: bool) {
-        let began = process != 0 && !self.last.contains_key(&process);
+        let marked = self.marked(process);
+        let began = process != 0 && marked.is_none();
         let stride = self.index.order.stride.max(1);
-        if let Some(&before) = self.last.get(&process).filter(|&&before| place > before && place - before > stride) {
+        if let Some(before) = marked.filter(|&before| place > before && place - before > stride) {
             self.jump = place - before;
         }
         self.follow(process, place);
+        if let Some(last) = self.last.get_mut(&process) {
+            last.marked = Some(place);
+        }
         self.opens += 1;
         if self.first.len() < OPENING_MOST as usize {
             self.first.push(place);

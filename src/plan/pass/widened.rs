@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{EpochIndex, Pass, Recent};
+use super::{EpochIndex, Last, Pass, Recent};
 
 impl Pass {
     /// The same pass over `index`, in which rank `i` of this one is rank `new[i]`. `None`: it is no such order.
@@ -26,7 +26,8 @@ impl Pass {
             pass.opened[at as usize / 64] |= 1 << (at % 64);
         }
         (pass.opened_count, pass.runs, pass.opens, pass.begun) = (self.opened_count, self.runs, self.opens, self.begun);
-        pass.last = self.last.iter().map(|(&process, &last)| (process, place(last))).collect();
+        let moved = |last: &Last| Last { place: place(last.place), marked: last.marked.map(place) };
+        pass.last = self.last.iter().map(|(&process, last)| (process, moved(last))).collect();
         pass.jump = if self.jump.is_multiple_of(old_stride) { self.jump / old_stride * stride } else { 0 };
         pass.tail = whole_steps(self.tail);
         pass.high = self.high.checked_sub(1).map_or(0, |last| place(last) + 1);
