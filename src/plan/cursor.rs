@@ -52,6 +52,8 @@ pub(crate) struct Cursor {
     rivals: Vec<Rival>,
     /// Places that a loader like the one seen opens first: of each pass that may come next they are fetched first.
     opening: Vec<u32>,
+    /// Round of the pass that came, and is fetched in that sequence first.
+    came: Option<Round>,
     /// Files fetched for passes that do not come: to be settled.
     stale: Vec<FileIndex>,
     /// How it goes on.
@@ -103,6 +105,7 @@ impl Cursor {
             passes: VecDeque::new(),
             rivals: Vec::new(),
             opening: Vec::new(),
+            came: None,
             stale: Vec::new(),
             way: 0,
             reached: 0,
@@ -151,7 +154,7 @@ impl Cursor {
 
     /// Round of the pass whose prefetch takes it for granted that this file is here.
     pub(crate) fn counts_on(&self, file: FileIndex) -> Option<Round> {
-        self.passes.iter().find(|pass| pass.counts_on(file)).map(|pass| pass.round).or_else(|| self.is_of_a_front(file))
+        self.passes.iter().find(|pass| pass.counts_on(file)).map(|pass| pass.round).or_else(|| self.is_of_an_opening(file))
     }
 
     fn last_round_epoch(&self) -> Option<Epoch> {
@@ -263,7 +266,7 @@ impl Cursor {
         self.passes.clear();
         self.passes.push_back(pass);
         self.rivals.clear();
-        self.opening.clear();
+        self.forget_opening();
         self.repeats = false;
         self.since_current = 0;
         self.odds.clear();

@@ -117,9 +117,13 @@ const REACH_LEAST: u32 = 256;
 const REACH_MOST: u32 = 4096;
 /// Of a pass that may come next so many places are fetched before it is opened: four opens tell whether it comes, and its readers open more only
 /// while that is found out; a small part of the epoch, if it does not come.
-const OPENING_SHARE: u32 = 16;
-const OPENING_LEAST: u32 = 64;
-const OPENING_MOST: u32 = 512;
+const FRONT_SHARE: u32 = 16;
+const FRONT_LEAST: u32 = 64;
+const FRONT_MOST: u32 = 512;
+/// So many places are known in the sequence in which they are opened, which its readers follow when it has come: what 4 workers with 2 batches of
+/// 256 have open at once. By place, the last worker's first batch would come after the others'.
+const OPENING_SHARE: u32 = 4;
+const OPENING_MOST: u32 = 2048;
 /// Processes remembered; more than ranks × workers of any node, a bound for thread pools that never reuse an id.
 const PROCESSES_MAX: usize = 4096;
 
@@ -265,8 +269,13 @@ impl Pass {
 
     /// The places that its loader opened first, in their sequence; by place where the beginning was not seen. Of the next pass it opens the same.
     pub(crate) fn opening(&self) -> Vec<u32> {
-        let most = (self.len() / OPENING_SHARE).clamp(OPENING_LEAST, OPENING_MOST);
+        let most = (self.len() / OPENING_SHARE).clamp(FRONT_LEAST, OPENING_MOST);
         if self.first.contains(&0) { self.first.iter().copied().take(most as usize).collect() } else { (0..most).collect() }
+    }
+
+    /// So many of them are fetched before it is known that it comes.
+    pub(crate) fn front_places(&self) -> usize {
+        (self.len() / FRONT_SHARE).clamp(FRONT_LEAST, FRONT_MOST) as usize
     }
 
     /// How far readers are apart.

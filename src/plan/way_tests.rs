@@ -104,3 +104,30 @@ fn an_epoch_reached_by_none_of_the_ways_is_lost_at_once() {
     });
     assert!(lost.is_some_and(|lost| lost < 32), "{lost:?}");
 }
+
+/// Four workers that persist read a batch each, side by side: by place, the last one's would be fetched after the others'.
+#[test]
+fn an_epoch_that_came_is_fetched_in_the_sequence_in_which_the_one_before_was_opened() {
+    const STRIDES: &[Way] = &[2; 3];
+    const BATCH: usize = 256;
+    let mut desk = desk(STRIDES, &[2, 6]);
+    for epoch in 0..4 {
+        let files = torch_from(N, SEED, output(STRIDES, epoch));
+        let mut late = Vec::new();
+        for (number, round) in files.chunks(4 * BATCH).enumerate() {
+            let batches: Vec<&[FileIndex]> = round.chunks(BATCH).collect();
+            for at in 0..BATCH {
+                for (process, batch) in (100..).zip(&batches) {
+                    let here = batch.get(at).is_none_or(|&file| desk.open(process, file));
+                    // as far as the sequence is known
+                    if !here && number == 0 && at < 112 {
+                        late.push((process, at));
+                    }
+                }
+            }
+        }
+        assert!(epoch == 0 || late.is_empty(), "epoch {epoch}: {late:?}");
+        let view = desk.planner.order(0);
+        assert_eq!((view.state, view.observed), (OrderState::Locked, view.predicted), "epoch {epoch}: {}", view.note);
+    }
+}

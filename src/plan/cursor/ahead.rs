@@ -30,22 +30,20 @@ impl Cursor {
         let rate = if self.rate.places_per_second > 0.0 { self.rate.places_per_second } else { 1.0 };
         let mut distance = 0;
         for number in 0..self.passes.len() {
-            if number == 1 {
-                // by which way it goes on is not known: first what is read first by each of them
-                while let Some(turn) = self.turn() {
-                    let (at, pass) = (self.opening[self.pass(turn).looked], self.pass_mut(turn));
-                    if *steps == 0 {
-                        return None;
-                    }
-                    if at < pass.len() && !pass.is_opened(at) && !skip(pass.file(at), pass.round) {
-                        return Some((turn, at, f64::from(distance) / rate));
-                    }
-                    pass.looked += 1;
-                    *steps -= 1;
+            // by which way it goes on is not known: first what is read first by each of them
+            while let Some(turn) = self.turn(number) {
+                let (at, pass) = (self.opening[self.pass(turn).looked], self.pass_mut(turn));
+                if *steps == 0 {
+                    return None;
                 }
-                if self.next_way().is_some() {
-                    return None; // until it is known, too
+                if at < pass.len() && !pass.is_opened(at) && !skip(pass.file(at), pass.round) {
+                    return Some((turn, at, f64::from(distance) / rate));
                 }
+                pass.looked += 1;
+                *steps -= 1;
+            }
+            if number == 1 && self.next_way().is_some() {
+                return None; // until it is known, too
             }
             let pass = &mut self.passes[number];
             let front = pass.front();
@@ -66,17 +64,20 @@ impl Cursor {
         None
     }
 
-    /// Of the passes that may come next, the one of whose front least was looked at. Once one of them is opened, the likeliest.
-    fn turn(&self) -> Option<usize> {
-        if !self.is_contested() {
-            return None;
+    /// Of the passes that may come next, the one of whose front least was looked at. Once one of them is opened, the likeliest; and the one that
+    /// came, to the end of what is known of the sequence.
+    fn turn(&self, number: usize) -> Option<usize> {
+        if !self.is_contested() || number != 1 {
+            let pass = &self.passes[number];
+            return (self.came == Some(pass.round) && pass.looked < self.opening.len()).then_some(number);
         }
         let successor = self.passes.get(1).map(|pass| (1, pass, pass.belief.ln()));
         let rivals = (2..).zip(&self.rivals).filter(|(_, rival)| rival.likely).map(|(number, rival)| (number, &rival.pass, rival.ln()));
         let all = || successor.into_iter().chain(rivals.clone());
         let best = all().map(|(_, _, ln)| ln).fold(f64::NEG_INFINITY, f64::max);
         let begun = all().any(|(_, pass, _)| pass.opened_count() > 0);
-        let open = all().filter(|&(_, pass, ln)| pass.looked < self.opening.len() && (!begun || ln >= best));
+        let front = |pass: &Pass| self.opening.len().min(if begun { usize::MAX } else { pass.front_places() });
+        let open = all().filter(|&(_, pass, ln)| pass.looked < front(pass) && (!begun || ln >= best));
         open.min_by_key(|(_, pass, _)| pass.looked).map(|(number, ..)| number)
     }
 
@@ -87,18 +88,24 @@ impl Cursor {
         unopened.filter_map(|place| fetched.iter().position(|opened| opened == place)).min()
     }
 
-    /// Round of a pass that may come next, whose front is taken for granted to be here with this file.
-    pub(super) fn is_of_a_front(&self, file: FileIndex) -> Option<u32> {
-        let next = || self.passes.iter().skip(1).chain(self.rivals.iter().map(|rival| &rival.pass));
-        next().find(|pass| self.looked_at(pass, file).is_some()).map(|pass| pass.round)
+    /// The passes that are fetched in the sequence of their opening: those that may come next, or the one that came.
+    fn sequenced(&self) -> impl Iterator<Item = usize> {
+        let (came, contested) = (self.came, self.is_contested());
+        let passes = self.passes.iter().enumerate().filter(move |(number, pass)| came == Some(pass.round) || *number == 1 && contested);
+        passes.map(|(number, _)| number).chain((2..2 + self.rivals.len()).filter(move |_| contested))
+    }
+
+    /// Round of such a pass, of which it is taken for granted that this file is here.
+    pub(super) fn is_of_an_opening(&self, file: FileIndex) -> Option<u32> {
+        self.sequenced().map(|number| self.pass(number)).find(|pass| self.looked_at(pass, file).is_some()).map(|pass| pass.round)
     }
 
     /// A place that cannot be fetched is passed.
     pub(crate) fn leave(&mut self, number: usize, place: u32) {
-        let contested = self.is_contested();
+        let sequenced = self.sequenced().any(|of| of == number);
         let at = self.opening.iter().position(|&opened| opened == place);
         let pass = self.pass_mut(number);
-        if number > 0 && contested && at == Some(pass.looked) {
+        if sequenced && at == Some(pass.looked) {
             pass.looked += 1;
         } else {
             pass.scan += 1;
@@ -114,7 +121,7 @@ impl Cursor {
                 break;
             }
         }
-        for number in (1..self.passes.len()).chain(2..2 + self.rivals.len()) {
+        for number in self.sequenced().collect::<Vec<_>>() {
             if let Some(looked) = self.looked_at(self.pass(number), file) {
                 self.pass_mut(number).looked = looked;
             }

@@ -81,8 +81,8 @@ impl Cursor {
         }
         let mut pass = Pass::new(index, next.round, Some(0));
         pass.learn_from(current);
-        if self.opening.is_empty() {
-            self.opening = current.opening();
+        if !self.is_contested() {
+            (self.opening, self.came) = (current.opening(), None);
         }
         self.rivals.push(Rival { pass, way: Some(way), likely: on.likely });
     }
@@ -137,12 +137,16 @@ impl Cursor {
         }
         if contested {
             self.proven = true;
-            self.settled = successor.round;
+            (self.settled, self.came) = (successor.round, Some(successor.round));
         }
         for rival in std::mem::take(&mut self.rivals) {
             self.let_go(&rival.pass);
         }
+    }
+
+    pub(super) fn forget_opening(&mut self) {
         self.opening.clear();
+        self.came = None;
     }
 
     /// What was fetched of a pass that does not come is not due soon any more.
@@ -159,8 +163,8 @@ impl Cursor {
             rival.pass.count.merge(&other.count);
             self.let_go(&other);
         }
-        self.opening.clear();
         let mut pass = rival.pass;
+        self.came = Some(pass.round).filter(|_| rival.way.is_some());
         if let Some(way) = rival.way {
             let epoch = pass.index.epoch;
             (self.way, self.proven, self.reached, self.settled) = (way, true, epoch, pass.round);

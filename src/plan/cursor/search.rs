@@ -44,7 +44,7 @@ impl Cursor {
         self.next_trial = 0;
         self.belief = Belief::default();
         self.rivals.clear();
-        self.opening.clear();
+        self.forget_opening();
         self.rekey = true;
         for pass in std::mem::take(&mut self.passes).into_iter().chain(self.closing.take()) {
             self.row(pass.count);

@@ -24,6 +24,7 @@ impl Cursor {
         let Some(passes) = self.passes.iter().map(wide).collect::<Option<std::collections::VecDeque<_>>>() else { return false };
         self.passes = passes;
         self.rivals.clear();
+        self.forget_opening();
         if let Some(closing) = self.closing.take() {
             self.row(closing.count);
         }
