@@ -80,6 +80,8 @@ pub(super) struct Group {
     pub(super) followed: Option<OrderSpec>,
     /// Its files, by sample.
     pub(super) samples: Option<Arc<[FileIndex]>>,
+    /// Another group's order that has its opens where they are, and how many of them.
+    pub(super) had_by: Option<(OrderIndex, u32)>,
     /// Another job reads here since that was found: until its own order is, the old one has its files by chance.
     pub(super) anew: bool,
     /// Strange opens at which more ranks are looked for next.
@@ -132,7 +134,7 @@ impl Group {
         self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
         self.recorded = Some(Arc::new(before.order));
         self.try_anew();
-        self.is_kept = false;
+        (self.is_kept, self.had_by) = (false, None);
         for stop in self.busy.iter().flatten() {
             stop.store(true, Ordering::Relaxed);
         }

@@ -102,6 +102,10 @@ impl Inference {
     pub fn opened(&mut self, seen: Seen, job: u64, claimed: Option<OrderIndex>) {
         let Some(at) = self.group_of(seen, job, claimed) else { return };
         let group = &mut self.groups[at];
+        if let Some(order) = claimed.filter(|_| claimed != group.order) {
+            let opens = group.had_by.map_or(0, |(by, opens)| if by == order { opens } else { 0 });
+            group.had_by = Some((order, opens + 1));
+        }
         let claimed = claimed.is_some() && claimed == group.order && !group.anew;
         let begins = group.segment.open(seen, claimed);
         // Whole, or over.
@@ -158,6 +162,7 @@ impl Inference {
             order: None,
             followed: None,
             samples: None,
+            had_by: None,
             anew: false,
             widen_at: WIDEN_AT,
             widened: 0,
@@ -360,7 +365,7 @@ impl Inference {
             // Another search was quicker, and what it found holds.
             return None;
         }
-        if self.joins(at, &found, &now) {
+        if self.goes_on_in(at, &found, &now) || self.joins(at, &found, &now) {
             return None;
         }
         let group = &mut self.groups[at];

@@ -251,9 +251,9 @@ impl Segment {
     }
 
     /// Opens of readers that turn out to read the same order.
-    pub(super) fn take_in(&mut self, opens: &[Seen]) {
+    pub(super) fn take_in(&mut self, opens: &[Seen], claimed: bool) {
         for &seen in opens {
-            self.open(seen, false);
+            self.open(seen, claimed);
         }
     }
 

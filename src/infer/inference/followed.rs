@@ -51,6 +51,29 @@ impl Inference {
         group.clues.truncate(CLUES_MAX);
     }
 
+    /// Whether what a group reads is how another group's order goes on: a new process for each epoch. Two orders for one sequence would each wait
+    /// for what was opened as the other's.
+    pub(super) fn goes_on_in(&mut self, at: usize, found: &Found, now: impl Fn(OrderIndex) -> Option<Epoch>) -> bool {
+        let Some((order, opens)) = self.groups[at].had_by else { return false };
+        let is_same = |spec: &OrderSpec| {
+            let bare =
+                |spec: &OrderSpec| OrderSpec { id: String::new(), epoch: 0, epochs: None, batch: None, workers: None, ..spec.clone() };
+            bare(spec) == bare(&found.spec)
+        };
+        let other = self.groups.iter().position(|group| {
+            let same = group.order == Some(order) && group.followed.as_ref().is_some_and(is_same);
+            same && now(order).is_some_and(|epoch| (epoch..=epoch + 1).contains(&found.epoch))
+        });
+        let Some(other) = other.filter(|&other| other != at && opens * 2 > self.groups[at].segment.count) else { return false };
+        let joined = self.groups.remove(at);
+        let group = &mut self.groups[if other > at { other - 1 } else { other }];
+        // the latest: those of epochs that are over are gone
+        group.jobs.extend(&joined.jobs);
+        group.jobs.drain(..group.jobs.len().saturating_sub(JOBS_MAX));
+        group.segment.take_in(&joined.segment.trail(), true);
+        true
+    }
+
     /// Whether what a group reads is of other ranks of an order that is followed, at the same time: of its own, or another group's. Then they
     /// are one group, and the order will take the ranks in.
     pub(super) fn joins(&mut self, at: usize, found: &Found, now: impl Fn(OrderIndex) -> Option<Epoch>) -> bool {
@@ -68,7 +91,7 @@ impl Inference {
             let joined = self.groups.remove(at);
             let group = &mut self.groups[if other > at { other - 1 } else { other }];
             group.jobs.extend(&joined.jobs);
-            group.segment.take_in(&joined.segment.trail());
+            group.segment.take_in(&joined.segment.trail(), false);
             group.widen_at = 0;
         } else {
             self.groups[other].widen_at = 0;
