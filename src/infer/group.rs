@@ -167,11 +167,13 @@ impl Group {
         if self.busy[usize::from(brief)].is_some() {
             return None;
         }
-        if brief && self.may_widen() {
+        let looks = segment.count >= FIRST_TRY && segment.is_unexplained() && !segment.may_begin();
+        // Strangers that are no ranks of it may be the run that comes after, with another world: both have their turn.
+        let known = looks && self.widened > 0 && self.begins(Rung::Known, config);
+        if brief && self.may_widen() && !known {
             return Some(Rung::Widen);
         }
         // Nothing is known but the listing, which has had its tries.
-        let looks = segment.count >= FIRST_TRY && segment.is_unexplained() && !segment.may_begin();
         if brief && looks && self.clues.is_empty() && self.begins(Rung::Usual, config) {
             return Some(Rung::Usual);
         }
