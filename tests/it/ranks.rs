@@ -338,6 +338,25 @@ fn the_seed_of_the_environment_is_tried() {
     assert_eq!(run(Some(5)).0, 0, "nor does another");
 }
 
+/// A script that is started anew for each epoch, a second after the last.
+#[test]
+fn a_process_for_each_epoch_goes_on_in_one_order() {
+    let n = 3_000;
+    let (mut node, mut die, mut from) = (Node::new(n), Die(11), 0);
+    for epoch in 0..5u32 {
+        let ranks = epochs(n, u64::from(epoch)..u64::from(epoch) + 1, 1, &[0]);
+        let run = Run { jobs: vec![u64::from(epoch) + 1], ranks, workers: 4, batch: 16, begin: (2_000, 0), lockstep: true };
+        let opens = play(run, from, 100 + 100 * epoch, &mut die);
+        node.play(&opens);
+        from = opens.last().expect("opens").at + 1_000_000;
+    }
+    let text = node.text();
+    assert_eq!((node.engine.followed().len(), node.locked_at.len()), (1, 1), "{text}");
+    assert!(node.lost.is_empty() && node.unpredicted.is_empty(), "{text}");
+    let view = node.engine.planner().order(0);
+    assert!(view.epoch == 4 && view.observed == 5 * u64::from(n) - node.locked_at[0].0, "{text}");
+}
+
 /// From eight terminals, so that nothing but the opens tells that they belong together.
 #[test]
 fn ranks_that_are_jobs_of_their_own_become_one_order() {
