@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::rungs::RANK_SHARE;
 use crate::order::infer::Sighting;
 use crate::plan::belief::TRUST;
-use crate::plan::pass::{EpochIndex, Pass};
+use crate::plan::pass::{EpochIndex, Expected, Pass};
 use crate::plan::{EpochFiles, Seen};
 use crate::types::{Rank, SampleIndex};
 
@@ -141,7 +141,7 @@ pub(super) fn evidence(files: &Arc<EpochFiles>, opens: &[Seen], sizes: &[u64]) -
             runs += u32::from(place.checked_sub(stride).is_none_or(|before| pass.is_opened(before)));
         }
         last.insert(seen.process, place);
-        pass.mark(place, seen.process, sight.ratio >= 1.0);
+        pass.mark(place, seen.process, if sight.ratio >= 1.0 { Expected::Next } else { Expected::Elsewhere });
     }
     let share = |part: f64, whole: f64| if whole == 0.0 { 0.0 } else { part / whole };
     #[expect(clippy::cast_precision_loss, reason = "a share of a few thousand opens")]

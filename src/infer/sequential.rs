@@ -6,7 +6,7 @@
 //! to the one that follows it in the listing, so often that chance does not do it; and only over a part of the dataset that has no other
 //! parts with orders of their own below it (train and validation read in turns are no walk through both).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::roots::Roots;
 use crate::dataset::Manifest;
@@ -28,6 +28,8 @@ const LATE: usize = 256;
 const FLAT: usize = 64;
 /// One reader of it goes on by so few: files of other kinds lie between.
 const FLAT_SKIPS: u32 = 16;
+/// Where there are fewer files than several readers' ranges may fill by chance, only so small a part may be left.
+const REST: usize = 16;
 /// Directories in the order of the listing are chance less than once in so many.
 const CHANCE: usize = 500;
 /// So many directories are many: two in their order are less than that chance.
@@ -64,9 +66,19 @@ pub(super) fn is_certain(manifest: &Manifest, map: &Map, opens: &[Seen]) -> bool
         SampleRule::Names(..) => 0,
         _ => crossings_needed(folders(last, folder), from_first),
     };
+    // Ranges of several readers may touch, and each goes over into other directories on its way.
+    let readers = placed.iter().map(|open| open.0).collect::<HashSet<_>>().len();
+    let least = match (alone, needed) {
+        (true, 0) => FLAT.min(samples.len() / 2),
+        (true, _) => 0,
+        (false, _) => (FLAT * readers).min(LATE).min(samples.len() - samples.len() / REST),
+    };
+    if at.len() < least {
+        return false;
+    }
     if needed == 0 {
         let leaps = alone && placed.windows(2).any(|pair| pair[1].1.abs_diff(pair[0].1) > FLAT_SKIPS);
-        if leaps || at.len() < FLAT.min(samples.len() / 2) || span > at.len() * 2 {
+        if leaps || span > at.len() * 2 {
             return false;
         }
     } else {
@@ -171,6 +183,16 @@ mod tests {
         assert!(!is_certain(&listed, &map("", 900), &opens((40..80).chain(0..40))), "ranges that touch");
         assert!(!is_certain(&listed, &map("", 900), &opens(300..360)), "rows of a range");
         assert!(is_certain(&listed, &map("", 900), &opens(300..600)));
+        // three readers: ranges that touch, and a loader's workers
+        let of = |files: std::ops::Range<u32>, block: u32| {
+            files
+                .flat_map(|file| opens([file]).into_iter().map(move |seen| Seen { process: 1 + file / block % 3, ..seen }))
+                .collect::<Vec<_>>()
+        };
+        assert!(!is_certain(&listed, &map("", 900), &of(2..170, 57)) && is_certain(&listed, &map("", 900), &of(0..192, 16)));
+        assert!(!is_certain(&manifest(&paths[..200]), &map("", 200), &of(2..115, 57)), "half of a small one");
+        let paths: Vec<String> = (0..90).map(|k| format!("c{}/{k:02}.jpg", k / 30)).collect();
+        assert!(!is_certain(&manifest(&paths), &map("", 90), &of(2..80, 31)), "ranges go over into other directories");
     }
 
     #[test]

@@ -334,7 +334,7 @@ impl Cursor {
             Which::Successor => self.passes.get_mut(1),
             Which::Rival(number) => self.rivals.get_mut(number).map(|rival| &mut rival.pass),
         }?;
-        pass.mark(place, process, expected);
+        pass.mark(place, process, choice.sight.expected());
         pass.count.count(now, outcome, size);
         let round = pass.round;
         if pass.index.places(file).iter().all(|&place| pass.is_opened(place)) {

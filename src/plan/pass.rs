@@ -100,8 +100,25 @@ impl Sight {
     }
     /// The open is where the order had it.
     pub(crate) fn is_predicted(&self) -> bool {
-        self.fresh && (self.near || self.ratio >= 1.0)
+        self.expected() != Expected::Elsewhere
     }
+    pub(crate) fn expected(&self) -> Expected {
+        match self {
+            Self { fresh: true, ratio, .. } if *ratio >= 1.0 => Expected::Next,
+            Self { fresh: true, near: true, .. } => Expected::InReach,
+            _ => Expected::Elsewhere,
+        }
+    }
+}
+
+/// Where an open is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// Likely to be the next, for its process or all of them.
+    Next,
+    /// Not likely, but a loader may open it now.
+    InReach,
+    Elsewhere,
 }
 
 /// Opens that `front` looks back over: eight of each of 32 workers.
@@ -412,7 +429,7 @@ impl Pass {
     }
 
     /// An open that belongs here.
-    pub(crate) fn mark(&mut self, place: u32, process: u32, expected: bool) {
+    pub(crate) fn mark(&mut self, place: u32, process: u32, expected: Expected) {
         let marked = self.marked(process);
         let began = process != 0 && marked.is_none();
         let stride = self.index.order.stride.max(1);
@@ -437,7 +454,7 @@ impl Pass {
             self.runs = (self.runs + 1).saturating_sub(u32::from(joins_before) + u32::from(joins_after));
         }
         self.density.open(false);
-        if expected {
+        if expected != Expected::Elsewhere {
             self.high = self.high.max(place + 1);
             self.begun = true;
             self.recent[(place % stride) as usize].push(place);
@@ -447,6 +464,8 @@ impl Pass {
             match process {
                 // A worker's first open is the start of a batch: the place before it is another worker's, for as long as a batch takes.
                 _ if began => {}
+                // What another program opens lies anywhere in the order: nobody has gone past the place before it.
+                _ if expected == Expected::InReach => {}
                 // Nobody's batches can be told apart: only the long wait is fair.
                 0 => self.late.push_back((self.opens, gap)),
                 _ => self.early.push_back((self.opens, gap)),
@@ -514,7 +533,7 @@ mod tests {
         for expected in [Some(0), Some(2)] {
             let sight = pass.sight(FileIndex(3), 1);
             assert_eq!((sight.place, sight.fresh), (expected, true));
-            pass.mark(expected.unwrap(), 1, true);
+            pass.mark(expected.unwrap(), 1, Expected::Next);
         }
         assert!(!pass.sight(FileIndex(3), 1).fresh);
     }
@@ -524,7 +543,7 @@ mod tests {
         let files: Vec<u32> = (0..64).collect();
         let mut pass = pass(&files, 2, 64);
         for place in [0, 2, 4, 1, 5, 3] {
-            pass.mark(place, 1, true);
+            pass.mark(place, 1, Expected::Next);
         }
         assert_eq!(pass.runs, 2);
         assert_eq!(pass.opened_count(), 6);

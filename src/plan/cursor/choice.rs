@@ -119,7 +119,7 @@ impl Cursor {
             }
             match sight.place.filter(|_| sight.fresh) {
                 Some(_) if which == given => {}
-                Some(place) if given != Which::Current => pass.mark(place, process, sight.is_predicted()),
+                Some(place) if given != Which::Current => pass.mark(place, process, sight.expected()),
                 Some(place) => pass.follow(process, place),
                 None => {}
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::belief::{Belief, ELSEWHERE, Verdict};
 use super::super::next_use::Round;
-use super::super::pass::{EpochIndex, Pass};
+use super::super::pass::{EpochIndex, Expected, Pass};
 use super::super::{OrderState, Trust};
 use super::{Choice, Cursor, EPOCHS_MAX};
 use crate::types::{Epoch, FileIndex};
@@ -95,7 +95,7 @@ impl Cursor {
             match sight.place {
                 Some(place) if sight.fresh => {
                     candidate.belief.add(sight.ratio);
-                    candidate.mark(place, process, sight.ratio >= 1.0);
+                    candidate.mark(place, process, if sight.ratio >= 1.0 { Expected::Next } else { Expected::Elsewhere });
                 }
                 None if candidate.index.is_over(file) && (process == 0 || candidate.knows(process)) => {
                     candidate.belief.add(ELSEWHERE);

@@ -48,6 +48,7 @@ impl Pass {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Expected;
     use super::*;
     use crate::plan::EpochFiles;
     use crate::types::FileIndex;
@@ -61,7 +62,7 @@ mod tests {
         };
         let mut pass = Pass::new(dealt(&[0, 2]), 0, None);
         for place in 20..60 {
-            pass.mark(place, 1 + place % 2, true);
+            pass.mark(place, 1 + place % 2, Expected::Next);
         }
         let wide = pass.widened(dealt(&[0, 1, 2]), &[0, 2]).unwrap();
         assert_eq!((wide.opened_count(), wide.runs, wide.front(), wide.scan), (40, 2, 30, 30));
