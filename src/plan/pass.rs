@@ -3,6 +3,7 @@
 //! A pass is also the unit of a hypothesis: "the readers are in epoch e, here" is a pass with a [`Belief`]. It does not decide anything;
 //! `cursor.rs` compares passes.
 
+mod recent;
 mod widened;
 
 use std::collections::{HashMap, VecDeque};
@@ -13,6 +14,7 @@ use super::belief::{Belief, Density, ELSEWHERE, Kernel};
 use super::count::EpochCount;
 use super::next_use::Round;
 use crate::types::{Epoch, FileIndex};
+use recent::Recent;
 
 /// An epoch's order and its inverse: the places of each file, in compressed rows (8 bytes a file).
 #[derive(Debug)]
@@ -121,8 +123,6 @@ pub(crate) enum Expected {
     Elsewhere,
 }
 
-/// Opens that `front` looks back over: eight of each of 32 workers.
-const RECENT: u64 = 256;
 /// Share of the probability, once a process has gone over other workers' batches, given to a jump of the same length: that is what the others do.
 const SAME_JUMP: f64 = 0.1;
 /// Steps searched backwards for the end of a run of opened places.
@@ -143,27 +143,6 @@ const OPENING_SHARE: u32 = 4;
 const OPENING_MOST: u32 = 2048;
 /// Processes remembered; more than ranks × workers of any node, a bound for thread pools that never reuse an id.
 const PROCESSES_MAX: usize = 4096;
-
-/// One rank's recent opens. By rank, because a rank that is behind must not be overlooked for one that opens a burst.
-#[derive(Debug, Default)]
-struct Recent {
-    opens: u64,
-    /// Ascending places of the last [`RECENT`] opens, the smallest in front (a monotone queue).
-    places: VecDeque<(u64, u32)>,
-}
-
-impl Recent {
-    fn push(&mut self, place: u32) {
-        self.opens += 1;
-        while self.places.back().is_some_and(|&(_, other)| other >= place) {
-            self.places.pop_back();
-        }
-        self.places.push_back((self.opens, place));
-        while self.places.front().is_some_and(|&(at, _)| at + RECENT <= self.opens) {
-            self.places.pop_front();
-        }
-    }
-}
 
 /// Where a process is in a pass.
 #[derive(Clone, Copy, Debug)]
