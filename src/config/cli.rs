@@ -309,10 +309,10 @@ pub struct VerifyArgs {
     /// Only what is opened below this directory, named as in the log; without it, of what strace wrote, where most files of one kind are
     #[arg(long, value_name = "DIR")]
     pub root: Option<String>,
-    /// The dataset's manifest (belady index); without it only the files that were opened are known
+    /// The dataset's manifest, where one was saved; without it only the files that were opened are known
     #[arg(long, value_name = "FILE")]
     pub manifest: Option<PathBuf>,
-    /// Try no more than likely seeds
+    /// Try no more than likely seeds: all 2^32 take minutes where nothing explains the opens
     #[arg(long)]
     pub quick: bool,
     /// Threads of a search

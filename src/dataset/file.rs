@@ -41,20 +41,20 @@ struct Tail {
     xxh3: String,
 }
 
-/// Why a file is not a manifest. Make a new one with `belady index URL -o FILE`.
+/// Why a file is not a manifest. It must be made anew.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestFileError {
     #[error("the manifest cannot be read")]
     Io(#[from] io::Error),
-    #[error("this is not a manifest: its first line is not that of one; make one with `belady index`")]
+    #[error("this is not a manifest: its first line is not that of one")]
     NotAManifest,
-    #[error("the manifest has format {0}, this version reads {VERSION}; make a new one with `belady index`")]
+    #[error("the manifest has format {0}, this version reads {VERSION}")]
     Version(u32),
-    #[error("the manifest ends early, after line {line}: copy it again or make a new one with `belady index`")]
+    #[error("the manifest ends early, after line {line}: copy it again")]
     Cut { line: usize },
-    #[error("line {line} of the manifest is damaged: copy it again or make a new one with `belady index`")]
+    #[error("line {line} of the manifest is damaged: copy it again")]
     Damaged { line: usize },
-    #[error("the manifest is damaged: its {what} does not match its content; copy it again or make a new one with `belady index`")]
+    #[error("the manifest is damaged: its {what} does not match its content; copy it again")]
     Mismatch { what: &'static str },
 }
 

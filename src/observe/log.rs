@@ -56,7 +56,8 @@ pub fn parse(mut input: impl BufRead) -> io::Result<Log> {
         let text = String::from_utf8_lossy(&line);
         let Some(parsed) = recorded(&text).or_else(|| strace(&text)) else {
             let is_traced = is_of_strace(&text);
-            log.is_traced |= is_traced;
+            // an empty line may be anybody's
+            log.is_traced |= is_traced && !text.trim().is_empty();
             log.skipped += 1;
             log.damaged += u64::from(!is_traced);
             continue;
