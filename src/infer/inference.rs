@@ -365,7 +365,7 @@ impl Inference {
             // Another search was quicker, and what it found holds.
             return None;
         }
-        if self.goes_on_in(at, &found, &now) || self.joins(at, &found, &now) {
+        if self.goes_on_in(at) || self.joins(at, &found, &now) {
             return None;
         }
         let group = &mut self.groups[at];
