@@ -18,9 +18,6 @@ use crate::types::{Epoch, FileIndex};
 /// Epochs whose seeds are kept where the stream they come from is not known.
 const EPOCHS_KEPT: Epoch = 16;
 
-/// Opens that another group's order had, one after the other, until its readers are these: by chance it has one.
-const HAD_LEAST: u32 = 16;
-
 impl Inference {
     /// Who else reads, beside the readers of an order, since then.
     pub(in crate::infer) fn beside(&self, order: OrderIndex, since: Option<Duration>) -> Beside {
@@ -59,7 +56,7 @@ impl Inference {
     pub(super) fn goes_on_in(&mut self, at: usize) -> bool {
         let Some((order, opens)) = self.groups[at].had_by else { return false };
         let other = self.groups.iter().position(|group| group.order == Some(order) && group.followed.is_some());
-        let all = opens >= HAD_LEAST && opens * 10 >= self.groups[at].segment.count * 9;
+        let all = opens >= FIRST_TRY && opens * 10 >= self.groups[at].segment.count * 9;
         let Some(other) = other.filter(|&other| other != at && all) else { return false };
         let joined = self.groups.remove(at);
         let group = &mut self.groups[if other > at { other - 1 } else { other }];
