@@ -223,6 +223,20 @@ impl Engine {
         self.inference.as_mut().map_or_else(Vec::new, |inference| if last { inference.end() } else { inference.memos() })
     }
 
+    /// Does what the planner asks for at once, where nobody waits (a log, a simulation): orders are computed, fetches are not made.
+    pub fn compute_here(&mut self, now: Duration, out: &mut Vec<Action>) {
+        while !out.is_empty() {
+            for action in std::mem::take(out) {
+                if let Action::Compute { order, epoch, way } = action
+                    && let Some(wanted) = self.wanted(order, epoch, way)
+                {
+                    let files = Arc::new(wanted.files());
+                    self.handle(now, Event::Order { order, epoch, way, files }, out);
+                }
+            }
+        }
+    }
+
     /// A search to run elsewhere; `brief`: one that takes tens of milliseconds at most.
     pub fn next_job(&mut self, brief: bool) -> Option<Job> {
         let planner = &self.planner;

@@ -19,6 +19,8 @@ use crate::order::spec::OrderSpec;
 use crate::plan::{OrderIndex, Seen};
 use crate::types::{Epoch, FileIndex};
 
+/// Orders remembered per group, to go on from.
+pub(super) const CLUES_MAX: usize = 8;
 /// Opens after which known orders are tried (again): each time twice as many.
 pub(super) const FIRST_TRY: u32 = 8;
 /// Opens after which, each time, the most usual seeds are tried, however many workers are still to begin.
@@ -155,6 +157,13 @@ impl Group {
         }
         self.is_kept = true;
         Some(Kept { root: self.root.clone(), epoch: self.passes, files: Arc::new(segment.order.clone()) })
+    }
+
+    /// The latest order to go on from.
+    pub(super) fn learn(&mut self, clue: Clue) {
+        self.clues.retain(|known| known.spec != clue.spec);
+        self.clues.insert(0, clue);
+        self.clues.truncate(CLUES_MAX);
     }
 
     pub(super) fn no_tries() -> [(u32, u32); Rung::ALL.len()] {

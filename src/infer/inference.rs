@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::again::RECORDED_LEAST;
 use super::cost::Account;
-use super::group::{FIRST_TRY, Group, STRANGERS, WIDEN_AT};
+use super::group::{CLUES_MAX, FIRST_TRY, Group, STRANGERS, WIDEN_AT};
 use super::job::{Clue, Found, Job, JobResult, Rung};
 use super::kept::{Kept, Memo, Shelf, concerns};
 use super::maps::MAPS_MAX;
@@ -27,8 +27,6 @@ use crate::types::{Epoch, FileIndex};
 
 /// Groups told apart: the parts of a dataset, times the jobs of one node. Opens of more are not looked at.
 const GROUPS_MAX: usize = 16;
-/// Orders remembered per group, to go on from.
-const CLUES_MAX: usize = 8;
 /// Opens up to which a pass that does not look like a walk is compared with the maps that are there.
 const WALKS_UNTIL: u32 = 128;
 
@@ -369,9 +367,7 @@ impl Inference {
             return None;
         }
         let group = &mut self.groups[at];
-        group.clues.retain(|clue| clue.spec != found.spec);
-        group.clues.insert(0, Clue { spec: found.spec.clone(), epoch: found.epoch, epochs: found.epochs });
-        group.clues.truncate(CLUES_MAX);
+        group.learn(Clue { spec: found.spec.clone(), epoch: found.epoch, epochs: found.epochs });
         group.vain = [0; Rung::ALL.len()];
         group.origin = self.config.deep && result.rung.is_long() && is_one_seed(&found);
         if result.segment != group.segment.number {

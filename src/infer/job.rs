@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::batches::{Dealt, dealt};
-use super::kept::Kept;
+use super::kept::{Kept, Memo};
 use super::maps::MapSet;
 use super::proof::{self, Evidence};
 use super::rungs::{all_seeds, backward_seeds};
@@ -105,6 +105,13 @@ pub struct Clue {
     pub epoch: Epoch,
     /// Epochs known, from that one on; `None`: all.
     pub epochs: Option<u64>,
+}
+
+impl Clue {
+    /// What later runs keep of it; where it holds is part of it.
+    pub(super) fn memo(&self) -> Memo {
+        Memo::Order(Box::new(OrderSpec { epoch: self.epoch, epochs: self.epochs, ..self.spec.clone() }))
+    }
 }
 
 /// What to search, and in what.

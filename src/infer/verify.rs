@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Engine, InferConfig, Inference};
 use crate::dataset::{Manifest, Node};
 use crate::order::infer::Control;
-use crate::plan::{Action, Event, Planner, PlannerConfig};
+use crate::plan::{Event, Planner, PlannerConfig};
 use crate::types::{FileIndex, ObjectMeta, Outcome};
 
 /// One open of a log.
@@ -144,7 +144,7 @@ impl Play<'_> {
         let claimed = self.engine.planner().claimed();
         self.engine.handle(now, Event::Released { file }, &mut out);
         self.engine.settle(now, |_| Some(0));
-        self.answer(now, &mut out);
+        self.engine.compute_here(now, &mut out);
         while let Some(job) = self.engine.next_job(true).or_else(|| self.engine.next_job(false)) {
             let began = (self.clock)();
             let result = job.run(Control { stop: self.control, threads: self.threads });
@@ -152,25 +152,12 @@ impl Play<'_> {
             self.seconds += seconds;
             self.searches += 1;
             if self.engine.finished(now, result, seconds, &mut out) {
-                self.answer(now, &mut out);
+                self.engine.compute_here(now, &mut out);
             }
             self.since.resize(self.engine.followed().len(), count);
         }
         self.tell(count);
         claimed.is_some()
-    }
-
-    fn answer(&mut self, now: Duration, out: &mut Vec<Action>) {
-        while !out.is_empty() {
-            for action in std::mem::take(out) {
-                if let Action::Compute { order, epoch, way } = action
-                    && let Some(wanted) = self.engine.wanted(order, epoch, way)
-                {
-                    let files = Arc::new(wanted.files());
-                    self.engine.handle(now, Event::Order { order, epoch, way, files }, out);
-                }
-            }
-        }
     }
 
     fn tell(&mut self, count: u64) {

@@ -12,7 +12,7 @@ use belady::infer::{Engine, InferConfig, Inference, JobResult, Told};
 use belady::order::infer::Control;
 use belady::order::mt19937::Mt19937;
 use belady::order::torch::randperm;
-use belady::plan::{Action, Event, OrderState, Planner, PlannerConfig};
+use belady::plan::{Event, OrderState, Planner, PlannerConfig};
 use belady::types::{FileIndex, ObjectMeta, Outcome};
 
 const BRIEF: InferConfig = InferConfig { threads: 1, exhaustive: false, deep: false, patient: false };
@@ -185,7 +185,7 @@ impl Node {
                 let (_, result) = self.running.pop_front().expect("just seen");
                 let mut out = Vec::new();
                 self.engine.finished(now, result, SEARCH.as_secs_f64(), &mut out);
-                self.answer(now, &mut out);
+                self.engine.compute_here(now, &mut out);
                 self.look();
             }
             self.job_of.insert(open.process, open.job);
@@ -197,26 +197,13 @@ impl Node {
                 self.unpredicted.push(self.opens);
             }
             self.engine.handle(now, Event::Released { file: FileIndex(open.sample) }, &mut out);
-            self.answer(now, &mut out);
+            self.engine.compute_here(now, &mut out);
             self.engine.settle(now, |process| self.job_of.get(&process).copied());
             while let Some(job) = self.engine.next_job(true).or_else(|| self.engine.next_job(false)) {
                 let result = job.run(Control { stop: &AtomicBool::new(false), threads: 1 });
                 self.running.push_back((open.at + SEARCH.as_micros() as u64, result));
             }
             self.look();
-        }
-    }
-
-    fn answer(&mut self, now: Duration, out: &mut Vec<Action>) {
-        while !out.is_empty() {
-            for action in std::mem::take(out) {
-                if let Action::Compute { order, epoch, way } = action
-                    && let Some(wanted) = self.engine.wanted(order, epoch, way)
-                {
-                    let files = Arc::new(wanted.files());
-                    self.engine.handle(now, Event::Order { order, epoch, way, files }, out);
-                }
-            }
         }
     }
 
@@ -287,11 +274,10 @@ fn eight_ranks_of_a_world_are_one_order_through_its_epochs() {
     }
 }
 
-#[test]
-fn ranks_that_begin_later_are_taken_in() {
-    let opens = job(24_000, vec![1], (5_000, 40_000), true);
+/// All ranks end up in one order, and only opens before that are not foretold.
+fn become_one(opens: &[Open]) {
     let mut node = Node::new(24_000);
-    node.play(&opens);
+    node.play(opens);
     let text = node.text();
     assert_eq!(node.engine.followed().len(), 1, "{text}");
     assert!(node.lost.is_empty() && node.locked_at.last().expect("locked").1.contains("ranks 0-7 "), "{text}");
@@ -299,6 +285,11 @@ fn ranks_that_begin_later_are_taken_in() {
     let complete = node.locked_at.last().expect("locked").0;
     assert!(node.unpredicted.iter().all(|&open| open <= complete), "{text}");
     assert!(node.unpredicted.len() <= 7 * 24, "{text}");
+}
+
+#[test]
+fn ranks_that_begin_later_are_taken_in() {
+    become_one(&job(24_000, vec![1], (5_000, 40_000), true));
 }
 
 /// What launchers say in the environment: true, of another world, of other ranks. Only where opens agree, ranks are known before they begin.
@@ -360,15 +351,7 @@ fn a_process_for_each_epoch_goes_on_in_one_order() {
 /// From eight terminals, so that nothing but the opens tells that they belong together.
 #[test]
 fn ranks_that_are_jobs_of_their_own_become_one_order() {
-    let opens = job(24_000, (1..9).collect(), (2_000, 60_000), true);
-    let mut node = Node::new(24_000);
-    node.play(&opens);
-    let text = node.text();
-    assert_eq!(node.engine.followed().len(), 1, "{text}");
-    assert!(node.lost.is_empty() && node.locked_at.last().expect("locked").1.contains("ranks 0-7 "), "{text}");
-    let complete = node.locked_at.last().expect("locked").0;
-    assert!(node.unpredicted.iter().all(|&open| open <= complete), "{text}");
-    assert!(node.unpredicted.len() <= 7 * 24, "{text}");
+    become_one(&job(24_000, (1..9).collect(), (2_000, 60_000), true));
 }
 
 /// PyTorch's elastic sampler: on 96 ranks to the middle of epoch 0, on 128 from there to the middle of epoch 1, on 64 from there on.

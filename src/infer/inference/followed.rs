@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::engine::Followed;
-use super::super::group::{FIRST_TRY, JOBS_MAX, WIDEN_AT};
+use super::super::group::{FIRST_TRY, Group, JOBS_MAX, WIDEN_AT};
 use super::super::job::{Clue, Found, Rung};
-use super::super::kept::Memo;
 use super::super::strides::{self, Beside, Shown};
-use super::{CLUES_MAX, Inference};
+use super::Inference;
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::order::torch::RandomSource;
 use crate::plan::OrderIndex;
@@ -43,12 +42,10 @@ impl Inference {
     pub(in crate::infer) fn went_on(&mut self, order: OrderIndex, spec: &OrderSpec) {
         let Some(group) = self.groups.iter_mut().find(|group| group.order == Some(order)) else { return };
         let clue = Clue { epoch: spec.epoch, epochs: None, spec: spec.clone() };
-        group.clues.retain(|known| known.spec != clue.spec);
         if is_worth_keeping(&clue) {
-            self.memos.push(Memo::Order(Box::new(spec.clone())));
+            self.memos.push(clue.memo());
         }
-        group.clues.insert(0, clue);
-        group.clues.truncate(CLUES_MAX);
+        group.learn(clue);
     }
 
     /// Whether another group's order has had what a group reads where it was: a new process for each epoch. Two orders for one sequence would each
@@ -58,13 +55,19 @@ impl Inference {
         let other = self.groups.iter().position(|group| group.order == Some(order) && group.followed.is_some());
         let all = opens >= FIRST_TRY && opens * 10 >= self.groups[at].segment.count * 9;
         let Some(other) = other.filter(|&other| other != at && all) else { return false };
+        // the latest: those of epochs that are over are gone
+        let group = self.merge(at, other, true);
+        group.jobs.drain(..group.jobs.len().saturating_sub(JOBS_MAX));
+        true
+    }
+
+    /// A group becomes part of another; `claimed`: the other's order had its opens.
+    fn merge(&mut self, at: usize, other: usize, claimed: bool) -> &mut Group {
         let joined = self.groups.remove(at);
         let group = &mut self.groups[if other > at { other - 1 } else { other }];
-        // the latest: those of epochs that are over are gone
         group.jobs.extend(&joined.jobs);
-        group.jobs.drain(..group.jobs.len().saturating_sub(JOBS_MAX));
-        group.segment.take_in(&joined.segment.trail(), true);
-        true
+        group.segment.take_in(&joined.segment.trail(), claimed);
+        group
     }
 
     /// Whether what a group reads is of other ranks of an order that is followed, at the same time: of its own, or another group's. Then they
@@ -81,11 +84,7 @@ impl Inference {
             if self.groups[other].jobs.len() + self.groups[at].jobs.len() > JOBS_MAX {
                 return false;
             }
-            let joined = self.groups.remove(at);
-            let group = &mut self.groups[if other > at { other - 1 } else { other }];
-            group.jobs.extend(&joined.jobs);
-            group.segment.take_in(&joined.segment.trail(), false);
-            group.widen_at = 0;
+            self.merge(at, other, false).widen_at = 0;
         } else {
             self.groups[other].widen_at = 0;
         }
@@ -105,17 +104,13 @@ impl Inference {
             return;
         }
         if let Some(clue) = group.clues.first().filter(|clue| is_worth_keeping(clue)) {
-            let spec = OrderSpec { epoch: clue.epoch, epochs: clue.epochs, ..clue.spec.clone() };
-            self.memos.push(Memo::Order(Box::new(spec)));
+            self.memos.push(clue.memo());
         }
         group.segment.explain(files);
         // Others of this part of the dataset may be ranks of the same order.
-        let (root, clue) = (group.root.clone(), group.clues.first().cloned());
-        let others = self.groups.iter_mut().filter(|group| group.id != id && group.root == root && group.segment.is_unexplained());
-        for (group, clue) in others.flat_map(|group| clue.clone().map(|clue| (group, clue))) {
-            group.clues.retain(|known| known.spec != clue.spec);
-            group.clues.insert(0, clue);
-            group.clues.truncate(CLUES_MAX);
+        let (root, Some(clue)) = (group.root.clone(), group.clues.first().cloned()) else { return };
+        for group in self.groups.iter_mut().filter(|group| group.id != id && group.root == root && group.segment.is_unexplained()) {
+            group.learn(clue.clone());
             group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
         }
     }
@@ -125,7 +120,7 @@ impl Inference {
         let Some(group) = self.groups.iter_mut().find(|group| group.id == id) else { return };
         if let Some(clue) = group.clues.iter_mut().find(|clue| is_dealt_alike(&clue.spec, spec) && clue.spec.seed == spec.seed) {
             clue.spec.ranks.clone_from(&spec.ranks);
-            self.memos.push(Memo::Order(Box::new(OrderSpec { epoch: clue.epoch, epochs: clue.epochs, ..clue.spec.clone() })));
+            self.memos.push(clue.memo());
         }
         group.followed = Some(spec.clone());
         group.segment.expected = u32::try_from(files.len()).unwrap_or(u32::MAX);
