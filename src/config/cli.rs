@@ -113,7 +113,7 @@ pub struct MountOptions {
     /// Do not look at the environment of readers
     #[arg(long, conflicts_with = "peek", help_heading = "Order")]
     pub no_peek: bool,
-    /// Threads that a search for the order may use, at the lowest priority [default: auto, a tenth of the cores]
+    /// Threads that a search for the order may use, a long one at the lowest priority [default: auto, a tenth of the cores]
     #[arg(long, value_name = "N", help_heading = "Order")]
     pub search_threads: Option<String>,
     /// Let a search go through all 2^32 seeds, some 100 core-seconds [default: on]
