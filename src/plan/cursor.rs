@@ -84,8 +84,8 @@ pub(crate) struct Cursor {
     next_trial: Epoch,
     last_epoch: Epoch,
     rate: Rate,
-    /// The last open that was an access.
-    opened_at: Duration,
+    /// Nobody reads it, and others need its room: nothing is fetched ahead.
+    resting: bool,
 }
 
 impl Cursor {
@@ -125,7 +125,7 @@ impl Cursor {
             strict: false,
             next_trial: 0,
             rate: Rate::default(),
-            opened_at: Duration::ZERO,
+            resting: false,
         }
     }
 
@@ -140,16 +140,6 @@ impl Cursor {
 
     pub(crate) fn round(&self) -> Round {
         self.passes.front().map_or(0, |pass| pass.round)
-    }
-
-    /// The last round in which somebody reads now.
-    fn reading_round(&self) -> Round {
-        self.passes.iter().rev().find(|pass| pass.opened_count() > 0).map_or(self.round(), |pass| pass.round)
-    }
-
-    /// Round of a use that is still to come in a pass being read.
-    pub(crate) fn due(&self, file: FileIndex) -> Option<Round> {
-        self.next_use.next(file, 0).filter(|&round| round <= self.reading_round())
     }
 
     /// Round of the pass whose prefetch takes it for granted that this file is here.
@@ -326,7 +316,7 @@ impl Cursor {
         self.predicted += u64::from(expected);
         self.belief.add(choice.evidence());
         self.rate.open(now, outcome);
-        self.opened_at = now;
+        self.resting = false;
         // A stray does not keep an epoch open.
         self.since_current = if moved_on || !expected { self.since_current.saturating_add(1) } else { 0 };
         let pass = match choice.which {
@@ -420,6 +410,7 @@ impl Cursor {
             self.row(unfinished.count);
         }
         self.since_current = 0;
+        self.rate.epoch();
         self.odds.clear();
         self.last_epoch = self.passes[0].index.epoch;
         if self.repeats {

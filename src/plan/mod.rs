@@ -31,6 +31,8 @@ pub mod simulate;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod together_tests;
+#[cfg(test)]
 mod way_tests;
 
 pub use count::EpochCount;

@@ -1,10 +1,14 @@
 //! [`Planner`]: hands events to the orders' cursors and to the books, and fetches what is due earliest.
 
 mod adopt;
+mod owner;
+mod rest;
 mod shed;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use owner::Readers;
 
 use super::bounds::Ideal;
 use super::count::EpochCount;
@@ -39,6 +43,7 @@ pub struct Planner {
     /// What each file takes in a tier.
     rooms: Arc<[u64]>,
     orders: Vec<Cursor>,
+    readers: Readers,
     books: Residency,
     window: Window,
     ideal: Ideal,
@@ -60,6 +65,8 @@ pub struct Planner {
     /// The order that the last open was where it was expected in.
     claimed: Option<OrderIndex>,
     passed: Vec<FileIndex>,
+    /// Of the event being handled.
+    now: Duration,
     /// Latest round any order was in.
     last_round: Round,
 }
@@ -77,6 +84,7 @@ impl Planner {
             sizes,
             rooms,
             orders: Vec::new(),
+            readers: Readers::default(),
             books,
             window,
             in_flight_max: config.in_flight_max.max(1),
@@ -91,6 +99,7 @@ impl Planner {
             unassigned: EpochCount::default(),
             claimed: None,
             passed: Vec::new(),
+            now: Duration::ZERO,
             last_round: 0,
         };
         planner.reserve();
@@ -105,6 +114,7 @@ impl Planner {
 
     /// Takes one event, and appends what is to be done, the most urgent first.
     pub fn handle(&mut self, now: Duration, event: Event, out: &mut Vec<Action>) {
+        self.now = now;
         match event {
             Event::Opened { file, process, outcome } if file.at() < self.sizes.len() => self.opened(now, file, process, outcome),
             Event::Released { file } if file.at() < self.sizes.len() => {
@@ -168,21 +178,8 @@ impl Planner {
     fn opened(&mut self, now: Duration, file: FileIndex, process: u32, outcome: Outcome) {
         self.books.opened(file);
         let waited = matches!(outcome, Outcome::Late | Outcome::Miss);
-        let sights: Vec<Option<Choice>> = self.orders.iter().map(|order| order.locate(file, process)).collect();
-        let best = (0..sights.len())
-            .filter_map(|o| sights[o].filter(Choice::is_in_stream).map(|choice| (o, choice)))
-            .max_by(|a, b| a.1.ratio().total_cmp(&b.1.ratio()));
-        let reader_of = |orders: &[Cursor]| orders.iter().position(|order| order.is_locked() && order.knows(process));
-        let owner = match best {
-            Some((order, choice)) if choice.ratio() >= 1.0 => Some((order, choice)),
-            // Unlikely everywhere: it speaks against the order this process reads, or else against the one the file is in.
-            _ => match reader_of(&self.orders) {
-                Some(order) => sights[order].map(|choice| (order, choice)),
-                None => best,
-            },
-        };
         // What comes after a finished pass is judged anew.
-        let owner = owner.filter(|(order, choice)| {
+        let owner = self.owner(file, process).filter(|(order, choice)| {
             let ended = self.orders[*order].ends_with(choice);
             if ended {
                 self.orders[*order].finish();
@@ -229,15 +226,9 @@ impl Planner {
         choice.is_access()
     }
 
-    /// After a use, or when nothing is expected of a file any more in the passes being read.
+    /// After a use, or when nothing is expected of a file any more: only what prefetch counts on stays ready. A use later in the pass of another
+    /// order is a reason to keep it, not to hold it: else all of a cache smaller than the data would be ready, and no room left to fetch ahead.
     fn settle(&mut self, file: FileIndex) {
-        let due = self.orders.iter().filter(|order| order.is_locked()).find_map(|order| order.due(file));
-        if self.books.class(file) != Class::Ready || due.is_none() {
-            self.settle_now(file);
-        }
-    }
-
-    fn settle_now(&mut self, file: FileIndex) {
         let round = self.next_round(file);
         let counted_on = self.orders.iter().filter(|order| order.is_locked()).find_map(|order| order.counts_on(file));
         match counted_on {
@@ -254,10 +245,10 @@ impl Planner {
             return;
         }
         let ahead = ahead || self.books.class(file) == Class::InFlight;
-        let due = if ahead { Some(self.next_round(file)).filter(|&round| round != FAR) } else { None };
-        let due = due.or_else(|| self.orders.iter().filter(|order| order.is_locked()).find_map(|order| order.due(file)));
-        if !self.books.fetched(file, tier, ahead, due) {
-            self.settle_now(file);
+        let awake = self.orders.iter().filter(|order| order.is_locked() && !order.is_resting());
+        let due = if ahead { awake.filter_map(|order| order.next_use.next(file, 0)).min() } else { None };
+        if !self.books.fetched(file, tier, ahead, due) || due.is_none() {
+            self.settle(file);
         }
     }
 
@@ -277,6 +268,7 @@ impl Planner {
 
     fn tick(&mut self, now: Duration) {
         self.blocked = false;
+        self.wake(now);
         self.window.calm(now);
         self.reserve();
         let due: Vec<FileIndex> = self.retries.iter().filter(|&&(at, _)| at <= now).map(|&(_, file)| file).collect();
@@ -317,9 +309,7 @@ impl Planner {
                 self.settle(file);
             }
             self.passed = passed;
-            for file in self.orders[number].take_stale() {
-                self.settle_now(file);
-            }
+            self.settle_stale(number);
             if std::mem::take(&mut self.orders[number].rekey) {
                 self.sweep = Some(0);
             }
@@ -361,6 +351,9 @@ impl Planner {
             let (file, round) = (pass.file(place), pass.round);
             let size = self.rooms[file.at()];
             if self.books.ahead_files() > 0 && self.books.ahead_bytes() + size > self.window.limit() {
+                if self.let_rest(order) {
+                    continue;
+                }
                 return;
             }
             let after = self.next_round_after(file, round);
@@ -378,6 +371,9 @@ impl Planner {
                     self.orders[order].leave(pass_number, place);
                     continue;
                 }
+                if self.let_rest(order) {
+                    continue;
+                }
                 return;
             };
             self.books.asked(file, tier, round, promised);
@@ -392,10 +388,11 @@ impl Planner {
 
     /// The place to fetch next: order, pass, place.
     fn earliest(&mut self, steps: &mut u32) -> Option<(OrderIndex, usize, u32)> {
+        let now = self.now;
         let Self { orders, books, .. } = self;
         let mut best: Option<(f64, (OrderIndex, usize, u32))> = None;
         for (number, order) in orders.iter_mut().enumerate() {
-            let next = order.next_missing(steps, |file, round| match books.class(file) {
+            let next = order.next_missing(now, steps, |file, round| match books.class(file) {
                 Class::Absent => false,
                 Class::Disposable => {
                     books.hold(file, Class::Kept, round);

@@ -35,10 +35,10 @@ fn renumbered(script: &Script, map: impl Fn(u64) -> u64 + Send + Sync + 'static)
     Script(Arc::new(move |epoch| inner(map(epoch))))
 }
 
-const THREADS: Readers = Readers::Threads { threads: 8 };
-const LOADER: Readers = Readers::Loader { workers: 4, batch: 32, prefetch_factor: 2 };
+pub(super) const THREADS: Readers = Readers::Threads { threads: 8 };
+pub(super) const LOADER: Readers = Readers::Loader { workers: 4, batch: 32, prefetch_factor: 2 };
 
-fn run_of(script: &Script, passes: u64, readers: Readers) -> Run {
+pub(super) fn run_of(script: &Script, passes: u64, readers: Readers) -> Run {
     Run {
         declared: OrderConfig::default(),
         predicted: script.clone(),
@@ -53,7 +53,7 @@ fn run_of(script: &Script, passes: u64, readers: Readers) -> Run {
     }
 }
 
-fn simulation(n: u32, capacity: u64, runs: Vec<Run>) -> Simulation {
+pub(super) fn simulation(n: u32, capacity: u64, runs: Vec<Run>) -> Simulation {
     Simulation {
         tiers: vec![capacity],
         sizes: vec![1000; n as usize].into(),
@@ -75,7 +75,7 @@ fn check_right(forecast: &Forecast, order: usize) {
     assert!(wasted.files * 200 <= forecast.view.issued.max(1), "{wasted:?} of {}", forecast.view.issued);
 }
 
-fn check_followed(forecast: &Forecast, order: usize) {
+pub(super) fn check_followed(forecast: &Forecast, order: usize) {
     check_sound(forecast);
     let result = &forecast.orders[order];
     assert_eq!(result.state, OrderState::Locked, "{}", result.note);

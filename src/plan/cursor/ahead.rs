@@ -23,11 +23,17 @@ impl Cursor {
     }
 
     /// The next place to fetch: pass (see [`Self::pass`]), place and seconds until it is read. `skip` says which files need no fetch.
-    pub(crate) fn next_missing(&mut self, steps: &mut u32, mut skip: impl FnMut(FileIndex, u32) -> bool) -> Option<(usize, u32, f64)> {
-        if !self.is_locked() {
+    pub(crate) fn next_missing(
+        &mut self,
+        now: Duration,
+        steps: &mut u32,
+        mut skip: impl FnMut(FileIndex, u32) -> bool,
+    ) -> Option<(usize, u32, f64)> {
+        if !self.is_locked() || self.resting {
             return None;
         }
-        let rate = if self.rate.places_per_second > 0.0 { self.rate.places_per_second } else { 1.0 };
+        // Who was silent in mid-epoch is expected to be silent as long again; between two passes, to come any moment.
+        let silence = if self.is_between() && !self.is_silent(now) { 0.0 } else { self.rate.silence(now).as_secs_f64() };
         let mut distance = 0;
         for number in 0..self.passes.len() {
             // by which way it goes on is not known: first what is read first by each of them
@@ -37,7 +43,7 @@ impl Cursor {
                     return None;
                 }
                 if at < pass.len() && !pass.is_opened(at) && !skip(pass.file(at), pass.round) {
-                    return Some((turn, at, f64::from(distance) / rate));
+                    return Some((turn, at, self.rate.seconds_for(distance) + silence));
                 }
                 pass.looked += 1;
                 *steps -= 1;
@@ -54,7 +60,7 @@ impl Cursor {
                 }
                 let place = pass.scan;
                 if !pass.is_opened(place) && !skip(pass.file(place), pass.round) {
-                    return Some((number, place, f64::from(distance + (place - front)) / rate));
+                    return Some((number, place, self.rate.seconds_for(distance + pass.opens_until(place)) + silence));
                 }
                 pass.scan += 1;
                 *steps -= 1;
@@ -128,12 +134,42 @@ impl Cursor {
         }
     }
 
+    /// What was fetched ahead is let go, and nothing more asked for until [`Self::wake`] or an open. True if there was anything.
+    pub(crate) fn rest(&mut self) -> bool {
+        let passes = self.passes.iter().chain(self.rivals.iter().map(|rival| &rival.pass));
+        let ahead: Vec<FileIndex> = passes.flat_map(|pass| fetched(&self.opening, pass)).collect();
+        for pass in self.passes.iter_mut().chain(self.rivals.iter_mut().map(|rival| &mut rival.pass)) {
+            (pass.scan, pass.looked) = (pass.front(), 0);
+        }
+        self.resting = true;
+        let any = !ahead.is_empty();
+        self.stale.extend(ahead);
+        any
+    }
+
+    pub(crate) const fn wake(&mut self) {
+        self.resting = false;
+    }
+
+    pub(crate) const fn is_resting(&self) -> bool {
+        self.resting
+    }
+
+    /// Between two passes. How long that lasts is nobody's guess.
+    fn is_between(&self) -> bool {
+        self.passes.front().is_none_or(|pass| pass.opened_count() == 0 || pass.is_ending())
+    }
+
+    /// Nobody reads it any more, as far as silence can tell.
+    pub(crate) fn is_silent(&self, now: Duration) -> bool {
+        self.rate.is_silent(now, self.is_between())
+    }
+
     /// Unopened places from the front on. What is left of a pass that its readers have left (`drop_last`, lost events) comes last.
     pub(crate) fn upcoming(&self, now: Duration, limit: usize) -> Vec<(Epoch, FileIndex)> {
-        let silence = now.saturating_sub(self.opened_at);
         let left = self.passes.front().is_some_and(Pass::is_ending)
-            && silence > SILENT
-            && silence.as_secs_f64() * self.rate.places_per_second > SILENT_OPENS;
+            && self.rate.silence(now) > SILENT
+            && self.rate.opens_missed(now) > SILENT_OPENS;
         let (current, next) = (self.passes.iter().take(1), self.passes.iter().skip(1));
         let later = current.clone().filter(|_| left);
         let sequence = current.filter(|_| !left).chain(next).chain(later);
@@ -145,6 +181,12 @@ impl Cursor {
         let ways = self.rivals.iter().filter(|rival| rival.likely);
         ways.filter_map(|rival| Some((rival.way?, unopened(&rival.pass, limit).map(|(_, file)| file).collect()))).collect()
     }
+}
+
+/// What prefetch has gone past in a pass, of places to come.
+pub(super) fn fetched<'a>(opening: &'a [u32], pass: &'a Pass) -> impl Iterator<Item = FileIndex> {
+    let front = opening.iter().copied().take(pass.looked);
+    front.chain(pass.front()..pass.scan).filter(|&place| place < pass.len()).map(|place| pass.file(place))
 }
 
 fn unopened(pass: &Pass, limit: usize) -> impl Iterator<Item = (Epoch, FileIndex)> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::super::pass::{EpochIndex, Pass};
 use super::super::{Going, Way, WayOn};
+use super::ahead::fetched;
 use super::choice::GATHERED;
 use super::{Cursor, EPOCHS_MAX};
 use crate::types::{Epoch, FileIndex};
@@ -151,9 +152,7 @@ impl Cursor {
 
     /// What was fetched of a pass that does not come is not due soon any more.
     fn let_go(&mut self, pass: &Pass) {
-        let front = self.opening.iter().copied().take(pass.looked);
-        let places = front.chain(pass.front()..pass.scan).filter(|&place| place < pass.len());
-        self.stale.extend(places.map(|place| pass.file(place)));
+        self.stale.extend(fetched(&self.opening, pass));
     }
 
     fn take_over(&mut self, number: usize) {
