@@ -11,7 +11,7 @@ use super::inference::InferConfig;
 use super::job::{Clue, Rung};
 use super::kept::Kept;
 use super::maps::MapSet;
-use super::rungs::all_seeds;
+use super::rungs::{all_seeds, backward_seeds};
 use super::segment::{FAR_FIRST, Segment};
 use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
 use crate::order::infer::needed::LINEAR_PLACES;
@@ -215,7 +215,7 @@ impl Group {
         match rung {
             Rung::Widen => false,
             Rung::Known => time || self.settled(rung).is_some(),
-            Rung::Usual => fresh && time || self.settled(rung).is_some(),
+            Rung::Usual => (fresh && time || self.settled(rung).is_some()) && (self.is_free(config) || self.left() > 0.0),
             Rung::Likely => fresh && time || self.settled(rung).is_some(),
             Rung::Others => time && self.is_met() && (tried == 0 || fresh),
             Rung::Meet => time && self.files >= MEET_FROM,
@@ -223,7 +223,7 @@ impl Group {
                 let met = self.is_met() && self.owed[Rung::Meet as usize].is_none();
                 time && config.exhaustive && met && all_seeds() <= self.allowance(rung, config)
             }
-            Rung::Backward => time && config.exhaustive && self.whole_before,
+            Rung::Backward => time && config.exhaustive && self.whole_before && backward_seeds() <= self.allowance(rung, config),
             Rung::Linear => time && config.exhaustive && self.files as usize >= LINEAR_PLACES,
             Rung::Origin => false,
         }
@@ -266,12 +266,21 @@ impl Group {
         if rung == Rung::Likely && !self.is_met() {
             return 0.0;
         }
-        let rest = f64::from(self.files.saturating_sub(self.segment.distinct)) / self.segment.rate();
         if rung.is_long() {
             #[expect(clippy::cast_precision_loss, reason = "a few threads")]
-            return rest * config.threads as f64;
+            return self.rest() * config.threads as f64;
         }
-        self.account.left(self.segment.elapsed(self.began), rest)
+        self.left()
+    }
+
+    /// Seconds that its pass takes still, at the pace so far.
+    fn rest(&self) -> f64 {
+        f64::from(self.files.saturating_sub(self.segment.distinct)) / self.segment.rate()
+    }
+
+    /// Core-seconds that its searches may take.
+    fn left(&self) -> f64 {
+        self.account.left(self.segment.elapsed(self.began), self.rest())
     }
 
     /// Whether the first steps of the dictionary are free: not for ever, where nothing was ever found.

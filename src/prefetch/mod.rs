@@ -41,6 +41,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long opens gather after some were handled. Each of them alone would wake this task, which costs twice what the planner does with it; and a
 /// look-ahead is tens of milliseconds deep.
 const GATHER: Duration = Duration::from_millis(1);
+/// ... and where no order is followed or declared, so that nothing is fetched ahead: readers may never read in one that can be found, and should
+/// not pay for the search. A first batch takes longer.
+const GATHER_UNTIL_FOUND: Duration = Duration::from_millis(5);
 /// Orders taken from readers' environments at most.
 const DECLARED_MAX: usize = 64;
 /// Orders computed and not yet taken.
@@ -146,7 +149,7 @@ pub async fn run(
             n = reads.recv_many(&mut read_batch, BATCH), if !gathering => {
                 if n == 0 { break }
                 gathering = n < BATCH;
-                gathered.as_mut().reset(Instant::now() + GATHER);
+                gathered.as_mut().reset(Instant::now() + task.gather());
                 for event in read_batch.drain(..) { task.read(event); }
             }
             _ = &mut task.parts.scanned, if scanning => {
@@ -229,6 +232,11 @@ impl Task {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// How long opens gather.
+    fn gather(&self) -> Duration {
+        if self.states.iter().any(|state| *state != OrderState::Lost) { GATHER } else { GATHER_UNTIL_FOUND }
     }
 
     fn handle(&mut self, event: Event) {

@@ -76,10 +76,8 @@ impl Search<'_> {
             return Price::Skipped;
         }
         let usual = USUAL_SEEDS.len() as f64;
-        // ... and the first output of usual default generators
-        let first_ranks = f64::from(FIRST_RANKS + USUAL_SEEDS.len() as u32 * (USUAL_EPOCHS_DEALT + 1));
         let dealt = |seeds: f64, places: u32| cost::draws(seeds * f64::from(places.min(n)));
-        let first = dealt(first_ranks, NEAR);
+        let (first, first_ranks) = (first_seconds(n), first_ranks());
         let model = cost::seeds(usual * (MODEL_OUTPUTS as f64) + FRESH_SEEDS as f64, 2);
         let wide = dealt(first_ranks, WIDE);
         let (numbering, among) = self.other_maps(maps);
@@ -171,6 +169,7 @@ impl Search<'_> {
     /// The first step, for the readers of a node: what most scripts do, by whoever has gone some steps.
     pub(in crate::infer) fn usual(&mut self, maps: &mut MapSet) {
         let Some(map) = maps.get(0) else { return };
+        self.cost += first_seconds(map.len());
         self.likely_in(&map, Step::First);
     }
 
@@ -317,6 +316,17 @@ fn usual_sums(seeds: &[u32], epochs: u32) -> Vec<u32> {
 /// At n = 50,000 and more all seeds cost less than these first places.
 const fn first_places(n: u32) -> u32 {
     if n < MEET_FROM { FIRST_PLACES } else { FIRST_PLACES / 4 }
+}
+
+/// Shuffles that the first step deals to ranks: of small seeds, of usual ones in their first epochs, and of the first output of usual default
+/// generators.
+fn first_ranks() -> f64 {
+    f64::from(FIRST_RANKS + USUAL_SEEDS.len() as u32 * (USUAL_EPOCHS_DEALT + 1))
+}
+
+/// Core-seconds of the first step.
+fn first_seconds(n: u32) -> f64 {
+    cost::draws(first_ranks() * f64::from(NEAR.min(n)))
 }
 
 /// Seed and epoch of a sum: a usual seed near below it, or the default seed 0.
