@@ -95,7 +95,9 @@ fn check(args: &VerifyArgs) -> Result<(), Failure> {
     let manifest = Arc::new(manifest.unwrap_or_else(|| manifest_of(&opens)));
     let config = InferConfig { threads: usize::from(args.threads), exhaustive: !args.quick, deep: true, patient: true };
     let began = Instant::now();
-    let report = Report { assumed: assumed.join("; "), damaged_lines, ..verify(&manifest, &opens, config, &|| began.elapsed()) };
+    let progress = |text: &str| eprintln!("{text} ({} threads; --quick does without)", args.threads);
+    let report = verify(&manifest, &opens, config, &|| began.elapsed(), &progress);
+    let report = Report { assumed: assumed.join("; "), damaged_lines, ..report };
     if args.json {
         return print(&(serde_json::to_string(&report).map_err(|error| error.to_string())? + "\n"));
     }

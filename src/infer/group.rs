@@ -44,6 +44,8 @@ const EXHAUSTIVE_AT: u32 = 256;
 /// Opens of a search that its repetition would only repeat, unless a process has come since: so many, and so many of each process.
 const CONCLUSIVE: u32 = 64;
 const OF_EACH: u32 = 8;
+/// Of fewer files, all permutations are fewer than what the dictionary tries, times the odds that are asked for (15! = e^28): nothing can be proved.
+const FILES_LEAST: u32 = 16;
 /// Passes of a group in which the first steps of the dictionary are free. Whoever reads at random begins a pass with every repeated file.
 const FREE_PASSES: Epoch = 2;
 /// Passes in which a search through all seeds ended in vain: then the group's orders are none of its kind.
@@ -205,6 +207,9 @@ impl Group {
     /// Whether the rung begins with its first step.
     fn begins(&self, rung: Rung, config: &InferConfig) -> bool {
         let segment = &self.segment;
+        if self.files < FILES_LEAST && rung != Rung::Known {
+            return false;
+        }
         let (at, tried) = self.tries[rung as usize];
         // The whole of an epoch will do, where there are hardly more places than are needed.
         let at = if rung == Rung::Linear && tried == 0 { at.min(self.files - self.files / 64) } else { at };

@@ -252,10 +252,7 @@ impl Job {
             _ => return None,
         };
         let root = if self.root.is_empty() { "the mount" } else { &self.root };
-        Some(format!(
-            "the order in which {root} is read is searched for: {}, some {seconds:.0} core-seconds at the lowest priority (--search-exhaustive=false does without)",
-            self.rung.name()
-        ))
+        Some(format!("the order in which {root} is read is searched for: {}, some {seconds:.0} core-seconds", self.rung.name()))
     }
 
     /// To be set by whoever wants it to end soon; the inference does when the search is moot.

@@ -73,9 +73,15 @@ pub fn manifest_of(opens: &[Logged]) -> Manifest {
     Manifest::build("", opens.iter().map(object).collect())
 }
 
-/// Plays a log to planner and inference. `clock` measures the searches.
+/// Plays a log to planner and inference. `clock` measures the searches; `progress` hears of those that take long before they begin.
 #[must_use]
-pub fn verify(manifest: &Arc<Manifest>, opens: &[Logged], config: InferConfig, clock: &dyn Fn() -> Duration) -> Report {
+pub fn verify(
+    manifest: &Arc<Manifest>,
+    opens: &[Logged],
+    config: InferConfig,
+    clock: &dyn Fn() -> Duration,
+    progress: &dyn Fn(&str),
+) -> Report {
     let sizes: Arc<[u64]> = vec![1; manifest.len()].into();
     let planner = Planner::new(PlannerConfig::new(Vec::new()), Arc::clone(&sizes));
     let mut play = Play {
@@ -83,6 +89,7 @@ pub fn verify(manifest: &Arc<Manifest>, opens: &[Logged], config: InferConfig, c
         control: &AtomicBool::new(false),
         threads: config.threads,
         clock,
+        progress,
         seconds: 0.0,
         searches: 0,
         notes: HashMap::new(),
@@ -128,6 +135,7 @@ struct Play<'a> {
     control: &'a AtomicBool,
     threads: usize,
     clock: &'a dyn Fn() -> Duration,
+    progress: &'a dyn Fn(&str),
     seconds: f64,
     searches: u64,
     notes: HashMap<usize, String>,
@@ -146,6 +154,9 @@ impl Play<'_> {
         self.engine.settle(now, |_| Some(0));
         self.engine.compute_here(now, &mut out);
         while let Some(job) = self.engine.next_job(true).or_else(|| self.engine.next_job(false)) {
+            if let Some(budget) = job.budget() {
+                (self.progress)(&format!("after {count} opens, {budget}"));
+            }
             let began = (self.clock)();
             let result = job.run(Control { stop: self.control, threads: self.threads });
             let seconds = (self.clock)().saturating_sub(began).as_secs_f64();

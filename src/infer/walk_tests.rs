@@ -30,7 +30,7 @@ fn report(opens: impl IntoIterator<Item = (u32, String)>) -> Report {
     let all: Vec<Logged> = files.map(|path| Logged { at: Duration::ZERO, process: 0, path }).collect();
     let opens: Vec<Logged> = opens.into_iter().enumerate().map(|(n, (process, path))| Logged { at: at(n), process, path }).collect();
     let config = InferConfig { exhaustive: false, deep: false, ..InferConfig::default() };
-    verify(&Arc::new(manifest_of(&all)), &opens, config, &|| Duration::ZERO)
+    verify(&Arc::new(manifest_of(&all)), &opens, config, &|| Duration::ZERO, &|_| {})
 }
 
 /// Nothing was lost, and each open of a followed order was where it was predicted.

@@ -45,6 +45,7 @@ impl Searching {
         let brief = job.rung().is_brief();
         let running = (job.group(), brief, Arc::clone(&stop));
         if let Some(budget) = job.budget() {
+            let budget = format!("{budget} at the lowest priority (--search-exhaustive=false does without)");
             tracing::info!(threads, "{budget}");
             self.stats.note(budget.clone());
             self.told.push((job.group(), budget));

@@ -17,7 +17,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 fn report(run: &Run, deep: bool) -> Report {
     let config = InferConfig { threads: 1, exhaustive: false, deep, patient: false };
-    verify(&Arc::new(manifest_of(&run.listing())), &run.opens, config, &|| Duration::ZERO)
+    verify(&Arc::new(manifest_of(&run.listing())), &run.opens, config, &|| Duration::ZERO, &|_| {})
 }
 
 /// What is said of a run that is not so.

@@ -31,7 +31,7 @@ fn recorded(name: &str) -> Vec<Logged> {
 fn report(opens: &[Logged]) -> Report {
     let began = Instant::now();
     let manifest = Arc::new(manifest_of(opens));
-    verify(&manifest, opens, QUICK, &|| began.elapsed())
+    verify(&manifest, opens, QUICK, &|| began.elapsed(), &|_| {})
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn report_of(n: u32, opens: &[(u32, u32)]) -> Report {
 fn report_with(config: InferConfig, n: u32, opens: &[(u32, u32)]) -> Report {
     let began = Instant::now();
     let all: Vec<(u32, u32)> = (0..n).map(|sample| (0, sample)).collect();
-    verify(&Arc::new(manifest_of(&logged(&all))), &logged(opens), config, &|| began.elapsed())
+    verify(&Arc::new(manifest_of(&logged(&all))), &logged(opens), config, &|| began.elapsed(), &|_| {})
 }
 
 /// Epoch seeds of `DataLoader(shuffle=True)` after `torch.manual_seed(seed)`.
@@ -198,7 +198,7 @@ fn train_and_validation_are_followed_apart() {
         open.at = Duration::from_micros(100 * place as u64);
     }
     let began = Instant::now();
-    let report = verify(&Arc::new(manifest_of(&log)), &log, BRIEF, &|| began.elapsed());
+    let report = verify(&Arc::new(manifest_of(&log)), &log, BRIEF, &|| began.elapsed(), &|_| {});
     let text = format!("{report:#?}");
     let found: Vec<(&str, &str, &str)> =
         report.orders.iter().map(|order| (order.root.as_str(), order.kind.as_str(), order.state)).collect();
@@ -290,7 +290,7 @@ fn an_order_deep_in_a_stream_is_found_by_linear_algebra() {
     let all: Vec<(u32, u32)> = (0..n).map(|sample| (0, sample)).collect();
     let began = Instant::now();
     let config = InferConfig { exhaustive: true, ..QUICK };
-    let report = verify(&Arc::new(manifest_of(&logged(&all))), &log, config, &|| began.elapsed());
+    let report = verify(&Arc::new(manifest_of(&logged(&all))), &log, config, &|| began.elapsed(), &|_| {});
     let shown = format!("{report:#?}");
     assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
     let wanted = format!("torch-random:seed=3141592653:generator=stream:offset={between}:between={between}");
