@@ -10,7 +10,7 @@ use rustix::mount::UnmountFlags;
 use crate::config::cli::{Cli, Command, DemoArgs, ListArgs, MountArgs, StatsArgs, UmountArgs};
 use crate::config::machine::Machine;
 use crate::config::{self, Settings, mountpoint};
-use crate::control::{Answer, Request, client, socket_path};
+use crate::control::{Answer, Request, client, socket_above, socket_path};
 use crate::daemonize::{self, Ready};
 use crate::demo::{self, DemoOptions};
 use crate::logging;
@@ -198,7 +198,7 @@ fn list(args: ListArgs) -> Result<(), Failure> {
 
 fn stats(args: &StatsArgs) -> Result<(), Failure> {
     let path = mountpoint::real(&args.dir)?;
-    let socket = socket_path(&Machine::here().runtime_dir, &path);
+    let socket = socket_above(&Machine::here().runtime_dir, &path);
     let mut before = snapshot(&socket, &path)?;
     show(args, &before, None)?;
     let Some(seconds) = args.watch else { return Ok(()) };

@@ -10,7 +10,7 @@ use super::{Failure, print, snapshot};
 use crate::config::cli::{OrderCommand, VerifyArgs};
 use crate::config::machine::Machine;
 use crate::config::mountpoint;
-use crate::control::{Answer, Request, client, socket_path};
+use crate::control::{Answer, Request, client, socket_above};
 use crate::dataset::Manifest;
 use crate::infer::InferConfig;
 use crate::infer::verify::{Logged, Report, manifest_of, verify};
@@ -33,7 +33,7 @@ pub(super) fn run(command: OrderCommand) -> Result<(), Failure> {
 
 fn stats_of(dir: &Path) -> Result<Snapshot, String> {
     let path = mountpoint::real(dir)?;
-    snapshot(&socket_path(&Machine::here().runtime_dir, &path), &path)
+    snapshot(&socket_above(&Machine::here().runtime_dir, &path), &path)
 }
 
 fn show(dir: &Path, json: bool) -> Result<(), Failure> {
@@ -42,7 +42,7 @@ fn show(dir: &Path, json: bool) -> Result<(), Failure> {
         return print(&(serde_json::to_string(&orders).map_err(|error| error.to_string())? + "\n"));
     }
     if orders.is_empty() {
-        return print("no order is followed: none is declared, and none was found in the opens\n");
+        return print("no order is followed: none was declared or imported and proved by opens, and none was found in them\n");
     }
     print(&orders.iter().map(shown).collect::<String>())
 }
@@ -216,7 +216,7 @@ fn import(dir: &Path, file: &Path) -> Result<(), Failure> {
         return Err(Failure::Failed(error));
     }
     let path = mountpoint::real(dir)?;
-    let socket = socket_path(&Machine::here().runtime_dir, &path);
+    let socket = socket_above(&Machine::here().runtime_dir, &path);
     let count = specs.len();
     for spec in specs {
         match client::ask(&socket, Request::OrderImport { order: spec.to_string() })? {

@@ -86,9 +86,27 @@ pub fn socket_path(runtime_dir: &Path, mountpoint: &Path) -> PathBuf {
     runtime_dir.join(mount_id(mountpoint)).with_extension("sock")
 }
 
+/// The socket of the mount that a (real, absolute) path lies in: of the nearest directory above that has one, or else the path's own.
+#[must_use]
+pub fn socket_above(runtime_dir: &Path, path: &Path) -> PathBuf {
+    let mut sockets = path.ancestors().map(|mountpoint| socket_path(runtime_dir, mountpoint));
+    sockets.find(|socket| socket.exists()).unwrap_or_else(|| socket_path(runtime_dir, path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_of_the_nearest_mount_above() {
+        let run = tempfile::tempdir().unwrap();
+        let socket = |mountpoint: &str| socket_path(run.path(), Path::new(mountpoint));
+        std::fs::write(socket("/data"), "").unwrap();
+        std::fs::write(socket("/data/inner"), "").unwrap();
+        for (path, of) in [("/data/train/n01", "/data"), ("/data", "/data"), ("/data/inner/x", "/data/inner"), ("/else/x", "/else/x")] {
+            assert_eq!(socket_above(run.path(), Path::new(path)), socket(of), "{path}");
+        }
+    }
 
     #[test]
     fn lines_are_as_documented() {

@@ -26,6 +26,7 @@ use crate::stats::Stats;
 use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent};
 
 mod announce;
+mod gather;
 pub mod keeping;
 mod report;
 mod searching;
@@ -38,12 +39,6 @@ use starved::Starvation;
 const BATCH: usize = 256;
 /// How often the planner hears that time has passed, and stats are written.
 const TICK: Duration = Duration::from_millis(100);
-/// How long opens gather after some were handled. Each of them alone would wake this task, which costs twice what the planner does with it; and a
-/// look-ahead is tens of milliseconds deep.
-const GATHER: Duration = Duration::from_millis(1);
-/// ... and where no order is followed or declared, so that nothing is fetched ahead: readers may never read in one that can be found, and should
-/// not pay for the search. A first batch takes longer.
-const GATHER_UNTIL_FOUND: Duration = Duration::from_millis(5);
 /// Orders taken from readers' environments at most.
 const DECLARED_MAX: usize = 64;
 /// Orders computed and not yet taken.
@@ -137,7 +132,7 @@ pub async fn run(
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut read_batch, mut landing_batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-    let (mut gathered, mut gathering) = (std::pin::pin!(tokio::time::sleep(GATHER)), false);
+    let (mut gathered, mut gathering) = (std::pin::pin!(tokio::time::sleep(gather::FOLLOWED)), false);
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
@@ -149,7 +144,7 @@ pub async fn run(
             n = reads.recv_many(&mut read_batch, BATCH), if !gathering => {
                 if n == 0 { break }
                 gathering = n < BATCH;
-                gathered.as_mut().reset(Instant::now() + task.gather());
+                gathered.as_mut().reset(Instant::now() + gather::pause(&task.states));
                 for event in read_batch.drain(..) { task.read(event); }
             }
             _ = &mut task.parts.scanned, if scanning => {
@@ -232,11 +227,6 @@ impl Task {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
-    }
-
-    /// How long opens gather.
-    fn gather(&self) -> Duration {
-        if self.states.iter().any(|state| *state != OrderState::Lost) { GATHER } else { GATHER_UNTIL_FOUND }
     }
 
     fn handle(&mut self, event: Event) {
