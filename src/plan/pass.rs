@@ -4,6 +4,7 @@
 //! `cursor.rs` compares passes.
 
 mod recent;
+mod until;
 mod widened;
 
 use std::collections::{HashMap, VecDeque};
@@ -239,12 +240,6 @@ impl Pass {
     }
     pub(crate) fn is_opened(&self, place: u32) -> bool {
         self.opened[place as usize / 64] >> (place % 64) & 1 == 1
-    }
-    /// Places from the front to before `place` that are not opened: so many opens come before it is read.
-    pub(crate) fn opens_until(&self, place: u32) -> u32 {
-        let (from, to) = (self.front, place.min(self.high));
-        let opened = (from..to).filter(|&place| self.is_opened(place)).count();
-        place.saturating_sub(from) - u32::try_from(opened).unwrap_or(u32::MAX)
     }
     pub(crate) const fn opened_count(&self) -> u32 {
         self.opened_count

@@ -1,0 +1,56 @@
+//! How many opens come before a place is read: a loader's open batches lie apart, and what lies between may have been opened.
+
+use super::Pass;
+
+impl Pass {
+    /// Places from the front to before `place` that are not opened: so many opens come before it is read.
+    pub(crate) fn opens_until(&self, place: u32) -> u32 {
+        place.saturating_sub(self.front) - self.opened_between(self.front, place.min(self.high))
+    }
+
+    /// Opened places of `from..to`: by words, for loaders of a node may be thousands of places apart, and this is asked with every event.
+    fn opened_between(&self, from: u32, to: u32) -> u32 {
+        if from >= to {
+            return 0;
+        }
+        let (first, last) = (from / 64, (to - 1) / 64);
+        let word = |at: u32| {
+            let mut word = self.opened[at as usize];
+            if at == first {
+                word &= u64::MAX << (from % 64);
+            }
+            if at == last {
+                word &= u64::MAX >> (63 - (to - 1) % 64);
+            }
+            word.count_ones()
+        };
+        (first..=last).map(word).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::{EpochFiles, EpochIndex, Expected, Pass};
+    use crate::types::FileIndex;
+
+    #[test]
+    fn opened_places_are_left_out() {
+        let order = EpochFiles { files: (0..300).map(FileIndex).collect(), stride: 1 };
+        let mut pass = Pass::new(Arc::new(EpochIndex::new(0, Arc::new(order), &[1; 300])), 0, Some(0));
+        let opened = [3, 63, 64, 65, 127, 128, 191, 192, 200, 255];
+        for place in opened {
+            pass.mark(place, 0, Expected::Next);
+        }
+        for from in 0..300 {
+            for to in [0, 1, from, from + 1, 64, 65, 128, 193, 256, 300].into_iter().filter(|&to| to <= 300) {
+                let expected = opened.iter().filter(|&&place| (from..to).contains(&place)).count();
+                assert_eq!(pass.opened_between(from, to) as usize, expected, "{from}..{to}");
+            }
+        }
+        let unopened = (pass.front()..270).filter(|&place| !pass.is_opened(place)).count();
+        assert_eq!(pass.opens_until(270) as usize, unopened);
+        assert_eq!(pass.opens_until(0), 0);
+    }
+}
