@@ -23,6 +23,9 @@ const PLACES: [(u32, f64); 2] = [(8, 0.002), (224, 0.005)];
 /// First places beyond, where a node has several ranks: that many are before it, and a multiple of two.
 const NODES: std::ops::Range<u32> = 0..512;
 
+/// Files of a rank, at least: fewer are no epoch that is worth a search.
+const FILES_OF_RANK: u32 = 16;
+
 /// Which of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -54,12 +57,13 @@ impl Part {
         };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most as many as there are")]
         let paid = (seconds / cost::passing(SEEDS, 1, streams, n, opens)).min(f64::from(most)) as u32;
-        paid
+        paid.min(n / FILES_OF_RANK)
     }
 
     /// First ranks of nodes, beyond these places.
-    fn nodes(self, streams: usize, places: u32) -> impl Iterator<Item = u32> {
-        NODES.step_by(2).filter(move |&first| self == Self::Ranks && streams >= NODE && first >= places)
+    fn nodes(self, n: u32, streams: usize, places: u32) -> impl Iterator<Item = u32> {
+        let is_node = self == Self::Ranks && streams >= NODE;
+        NODES.step_by(2).filter(move |&first| is_node && (places..n / FILES_OF_RANK).contains(&first))
     }
 }
 
@@ -69,8 +73,11 @@ impl Search<'_> {
         let places = part.places(n, streams, opens);
         let outputs = part.outputs().len();
         let of_default = if outputs == 0 { 0.0 } else { cost::seeds(SEEDS, 1) * (1 + outputs) as f64 };
-        let targets = places as usize + 2 * part.nodes(streams, places).count();
-        of_default + cost::seeds(SEEDS, 3 + targets) + cost::passing(SEEDS, places, streams, n, opens)
+        let nodes = part.nodes(n, streams, places).count();
+        // a second file must pass, too
+        let second = nodes as f64 * streams as f64 / f64::from(n);
+        let passing = cost::passing(SEEDS, 1, streams, n, opens) * (f64::from(places) + second);
+        of_default + cost::seeds(SEEDS, 3 + places as usize + 2 * nodes) + passing
     }
 
     pub(super) fn numbers(&mut self, map: &Map, sighting: &Sighting, part: Part) {
@@ -82,7 +89,7 @@ impl Search<'_> {
         // ... and the rank that the environment names as the first of this node
         let told = self.job.told.ranks.as_ref().and_then(|(_, ranks)| ranks.first().copied()).filter(|&first| first >= places);
         let mut all: Vec<Target> =
-            (0..places).chain(told).filter_map(dealt).chain(part.nodes(self.streams(), places).filter_map(node)).collect();
+            (0..places).chain(told).filter_map(dealt).chain(part.nodes(sighting.n, self.streams(), places).filter_map(node)).collect();
         if part == Part::First {
             all.extend(whole.iter().cloned().chain(fronts(sighting, 2)));
         }
@@ -117,7 +124,8 @@ mod tests {
         let places = |n, streams, opens| [Part::First, Part::Ranks].map(|part| part.places(n, streams, opens));
         let [[first, more], [few, some]] = [places(1_281_167, 4, 512), places(1_000, 16, 64)];
         assert!(first == 8 && more > 128 && few < 2 && (1..8).contains(&some), "{first} {more} {few} {some}");
-        assert!(Part::Ranks.nodes(8, some).any(|first| first == 504) && Part::Ranks.nodes(2, some).next().is_none());
+        let last = |n, streams| Part::Ranks.nodes(n, streams, some).last();
+        assert_eq!((last(20_000, 8), last(1_000, 8), last(20_000, 2)), (Some(510), Some(60), None));
         assert_eq!(Part::First.outputs()[0], RandomSource::FIRST_SEED as u32);
     }
 }
