@@ -16,6 +16,8 @@ use belady::order::infer::fit::fit;
 use belady::order::infer::lanes::CodePath;
 use belady::order::infer::linear::{Solved, solve};
 use belady::order::infer::meet::{Assume, meet_by};
+use belady::order::infer::numbers::numbers;
+use belady::order::infer::outputs::outputs_of;
 use belady::order::infer::rewind::rewind;
 use belady::order::infer::target::{Layout, Target};
 use belady::order::infer::turns::Turns;
@@ -59,7 +61,7 @@ fn permutation(n: u32, seed: u32) -> Vec<SampleIndex> {
 }
 
 fn row(what: &str, cpu: f64, rest: &str) {
-    println!("| {what:<72} | {cpu:>8.2} | {rest:<34} |");
+    println!("| {what:<72} | {cpu:>8.4} | {rest:<34} |");
 }
 
 fn head() {
@@ -129,6 +131,7 @@ fn dictionaries(control: Control<'_>) {
             &format!("{} hits, {} targets", found.hits.len(), targets.len()),
         );
     }
+    numbers_people_write(control);
     let seeds = epoch_seeds(&common_seeds(), 1 << 16);
     let order = permutation(10_000, seeds[42 << 16 | 13_005]);
     let opens = [sighting(&order, 32, 4, 128)];
@@ -136,6 +139,41 @@ fn dictionaries(control: Control<'_>) {
     let (found, cpu, _) = timed(|| exhaustive(&targets, Seeds::List(&epoch_seeds(&common_seeds(), 1 << 16)), control, None));
     assert!(!found.hits.is_empty());
     row("dictionary: epoch seeds, 150 default generators × 65,536 outputs", cpu, &format!("{} hits", found.hits.len()));
+}
+
+/// The step of the dictionary that is free, and the one that is not.
+fn numbers_people_write(control: Control<'_>) {
+    /// Clock ticks are 10 ms.
+    const TIMES: usize = 20;
+    let seeds = numbers();
+    let count = (TIMES * seeds.len()) as f64 / 1e6;
+    for n in [1_000, 20_000, 1_281_167] {
+        let opens = sighting(&permutation(n, 20_231_107), 16, 4, 128);
+        let whole = [Target::streams(0, &opens, 0, Layout::Whole).expect("streams")];
+        let (found, cpu, _) = timed(|| {
+            let work = || exhaustive(&whole, Seeds::List(&outputs_of(&seeds, &[1, 3, 5])), control, None);
+            (0..TIMES).map(|_| work()).fold(0, |hits, found| hits + found.hits.len())
+        });
+        row(&format!("numbers as seeds of default generators, 3 outputs, n = {n}, each"), cpu / TIMES as f64, &format!("{found} hits"));
+        for streams in [4, 16, 64] {
+            let opens = sighting(&permutation(n, 20_231_107), 4, streams, 512);
+            let ranks = |first_place| Target::streams(0, &opens, 0, Layout::Ranks { first_place });
+            let nodes = |first_place| Target::streams(0, &opens, 0, Layout::Node { first_place });
+            let sets: [(&str, Vec<Target>); 2] = [
+                ("first places 0..8", (0..8).filter_map(ranks).collect()),
+                ("first places 8..512 by 2, two ranks", (8..512).step_by(2).filter_map(nodes).collect()),
+            ];
+            for (name, all) in &sets {
+                let (found, cpu, _) =
+                    timed(|| (0..TIMES).map(|_| exhaustive(all, Seeds::List(&seeds), control, None).hits.len()).sum::<usize>());
+                row(
+                    &format!("numbers, {name}, n = {n}, {streams} streams, each"),
+                    cpu / TIMES as f64,
+                    &format!("{:.1} M seeds/core-s, {found} hits", count / cpu),
+                );
+            }
+        }
+    }
 }
 
 fn meeting(control: Control<'_>) {

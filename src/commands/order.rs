@@ -153,6 +153,9 @@ fn explained(report: &Report) -> String {
             order.root, order.state, order.order, order.why, order.locked_after, order.confidence
         );
     }
+    for what in &report.unexplained {
+        text += &format!("{what}\n");
+    }
     if !report.orders.is_empty() {
         text += &format!("{:.1} % of the later opens were where the order had them\n", report.predicted_fraction * 100.0);
     }

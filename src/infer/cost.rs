@@ -7,6 +7,7 @@
 //! Not here: which step comes next (`rungs`), threads and their priority (`prefetch/searching`).
 
 use crate::order::infer::lanes::CodePath;
+use crate::order::infer::target::WORLD_MAX;
 
 /// A program that reads small files takes 0.3 to 0.5 ms a file at least, 0.12 ms of it the mount's CPU (`benches/README.md`): one 400th of a core is
 /// then 1 % of what the mount takes by itself, and leaves room for what is free.
@@ -30,7 +31,7 @@ const TARGET: f64 = 0.05;
 const WHOLE_SECONDS: f64 = 1e-6;
 /// A draw of a shuffle that is played one by one.
 const DRAW_SECONDS: f64 = 4e-9;
-/// A sample of a whole order, which is then compared.
+/// A sample of a whole order, which is then compared: a place of a large array that is in no cache.
 const SAMPLE_SECONDS: f64 = 12e-9;
 /// A file in all further maps together: its name is sorted a few times.
 const MAP_SECONDS: f64 = 1.3e-6;
@@ -44,11 +45,12 @@ pub(super) fn seeds(seeds: f64, targets: usize) -> f64 {
     seeds * SEED_SECONDS * slowness() * (1.0 + more)
 }
 
-/// Those of them that pass the only gate of a first place: one in n for each of so many files.
-pub(super) fn passing(seeds: f64, places: u32, firsts: usize, n: u32) -> f64 {
+/// Those of them that pass the only gate of a first place, one in n for each of so many files, and are then played up to the next open.
+pub(super) fn passing(seeds: f64, places: u32, firsts: usize, n: u32, opens: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "opens")]
-    let firsts = firsts as f64;
-    seeds * f64::from(places) * firsts / f64::from(n.max(1)) * WHOLE_SECONDS
+    let (firsts, opens) = (firsts as f64, opens.max(1) as f64);
+    let whole = WHOLE_SECONDS + samples((f64::from(n) / opens).min(f64::from(2 * WORLD_MAX)));
+    seeds * f64::from(places) * firsts / f64::from(n.max(1)) * whole
 }
 
 pub(super) fn draws(draws: f64) -> f64 {

@@ -125,6 +125,12 @@ impl Engine {
         &self.followed
     }
 
+    /// What no order explains, for people.
+    #[must_use]
+    pub fn unexplained(&self) -> Vec<String> {
+        self.inference.iter().flat_map(Inference::unexplained).collect()
+    }
+
     /// As [`Planner::handle`]; opens are looked at by the inference, too.
     pub fn handle(&mut self, now: Duration, event: Event, out: &mut Vec<Action>) {
         let opened = match (&self.inference, &event) {

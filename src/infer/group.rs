@@ -120,8 +120,8 @@ pub(super) struct Group {
     pub(super) busy: [Option<Arc<AtomicBool>>; 2],
     /// Its pass is kept for later runs.
     pub(super) is_kept: bool,
-    /// What was searched last and came of it, for people.
-    pub(super) note: String,
+    /// The dearest search over this segment that explained nothing, and how many orders were tried: for people.
+    pub(super) in_vain: Option<(Rung, f64)>,
 }
 
 impl Group {
@@ -138,7 +138,7 @@ impl Group {
         self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
         self.recorded = Some(Arc::new(before.order));
         self.try_anew();
-        (self.is_kept, self.had_by) = (false, None);
+        (self.is_kept, self.had_by, self.in_vain) = (false, None, None);
         for stop in self.busy.iter().flatten() {
             stop.store(true, Ordering::Relaxed);
         }

@@ -179,7 +179,7 @@ impl Inference {
             maps: None,
             busy: [None, None],
             is_kept: false,
-            note: String::new(),
+            in_vain: None,
         });
         Some(self.groups.len() - 1)
     }
@@ -244,6 +244,16 @@ impl Inference {
     /// What the environment of one of a job's processes says.
     pub fn told(&mut self, job: u64, told: Told) {
         self.told.tell(job, told);
+    }
+
+    /// What no order explains, how far it was searched, and what was left out: for people.
+    pub fn unexplained(&self) -> impl Iterator<Item = String> {
+        self.groups.iter().filter(|group| group.segment.is_unexplained()).filter_map(|group| {
+            let (rung, tried) = group.in_vain?;
+            let root = if group.root.is_empty() { "the mount" } else { &group.root };
+            let left_out = rung.leaves_out().map_or(String::new(), |what| format!("; not looked for: {what}"));
+            Some(format!("{root}: no order explains what was opened last; searched up to {} ({tried:.0} tried){left_out}", rung.name()))
+        })
     }
 
     /// The next search that is due; `brief`: of those that take no time. One of each runs for a group. `now`: the epoch an order is in.
@@ -352,11 +362,12 @@ impl Inference {
                 let is_vain = result.owed.is_none() || result.step > 0;
                 group.vain[result.rung as usize] += u8::from(result.rung.is_long() && is_vain && was_tried);
             }
-            group.note = format!("{} of {} explain nothing: {:.0} orders tried", result.rung.name(), group.root, result.tried);
+            if result.segment == group.segment.number && group.in_vain.is_none_or(|(dearest, _)| dearest <= result.rung) {
+                group.in_vain = Some((result.rung, result.tried));
+            }
             return None;
         };
         if found.wider.is_some() {
-            group.note.clone_from(&found.why);
             return Some(Proposal { group: group.id, order: group.order, found, trail: Vec::new() });
         }
         if result.segment == group.segment.number && !group.segment.is_unexplained() {
@@ -375,7 +386,6 @@ impl Inference {
             group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
             return None;
         }
-        group.note.clone_from(&found.why);
         Some(Proposal { group: group.id, order: group.order, found, trail: group.segment.trail() })
     }
 }

@@ -81,6 +81,15 @@ impl Rung {
         matches!(self, Self::Meet | Self::Exhaustive | Self::Backward | Self::Linear)
     }
 
+    /// What a search of this name does not find, though its name might promise it.
+    pub(super) const fn leaves_out(self) -> Option<&'static str> {
+        match self {
+            Self::Meet => Some("ranks of a world"),
+            Self::Exhaustive => Some("ranks of a world, if none of the first 64 reads here"),
+            _ => None,
+        }
+    }
+
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -62,6 +62,8 @@ pub struct Report {
     /// Lines of the log that were of no known form.
     pub damaged_lines: u64,
     pub orders: Vec<OrderReport>,
+    /// What no order explains at the end of the log, and how far it was searched, for people.
+    pub unexplained: Vec<String>,
     /// What happened, in words: (opens so far, what).
     pub events: Vec<(u64, String)>,
 }
@@ -126,6 +128,7 @@ pub fn verify(
         assumed: String::new(),
         damaged_lines: 0,
         orders,
+        unexplained: play.engine.unexplained(),
         events: play.events,
     }
 }

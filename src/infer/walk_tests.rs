@@ -121,11 +121,16 @@ fn readers_without_ids_are_found_or_nothing_is_claimed() {
 
 /// The searches that are begun over these opens, by rung, when none of them finds anything; each is reckoned to cost so much.
 fn begun(opens: impl IntoIterator<Item = (u32, u32)>, cost: f64) -> Vec<(Rung, usize)> {
+    searched(opens, cost, InferConfig::default()).0
+}
+
+/// The same, and what is told at the end.
+fn searched(opens: impl IntoIterator<Item = (u32, u32)>, cost: f64, config: InferConfig) -> (Vec<(Rung, usize)>, Vec<String>) {
     let paths = (0..CLASSES * OF_CLASS).map(train).chain((0..VAL).map(val));
     let all: Vec<Logged> = paths.map(|path| Logged { at: Duration::ZERO, process: 0, path }).collect();
     let manifest = Arc::new(manifest_of(&all));
     let sizes: Arc<[u64]> = vec![1; manifest.len()].into();
-    let mut inference = Inference::new(Arc::clone(&manifest), sizes, InferConfig::default());
+    let mut inference = Inference::new(Arc::clone(&manifest), sizes, config);
     let mut begun: Vec<(Rung, usize)> = Vec::new();
     for (number, (process, sample)) in opens.into_iter().enumerate() {
         let Some(Node::File(file)) = manifest.find(&train(sample)) else { panic!("{}", train(sample)) };
@@ -139,7 +144,8 @@ fn begun(opens: impl IntoIterator<Item = (u32, u32)>, cost: f64) -> Vec<(Rung, u
             inference.finished(job.in_vain(cost), |_| None);
         }
     }
-    begun
+    let told = inference.unexplained().collect();
+    (begun, told)
 }
 
 fn times(begun: &[(Rung, usize)], wanted: Rung) -> usize {
@@ -170,4 +176,18 @@ fn what_nothing_explains_is_searched_a_few_times_and_then_no_more() {
     let (short, long) = (begun(access[..2_000].iter().copied(), 1.0), begun(access, 1.0));
     assert!(times(&short, Rung::Likely) <= 8 && times(&short, Rung::Likely) == times(&long, Rung::Likely), "{short:?} {long:?}");
     assert_eq!(times(&long, Rung::Exhaustive), 0, "{long:?}");
+}
+
+#[test]
+fn what_was_not_looked_for_is_told() {
+    let order = randperm(CLASSES * OF_CLASS, &mut Mt19937::new(9));
+    let opens = |count: usize| order[..count].iter().map(|&sample| (5, sample));
+    let (patient, thrifty) = (InferConfig { patient: true, ..InferConfig::default() }, InferConfig::default());
+    let told = searched(opens(300), 0.0, patient).1;
+    assert!(matches!(&told[..], [one] if one.starts_with("train: ") && one.contains("first 64")), "{told:?}");
+    // nothing promises all seeds
+    let told = searched(opens(60), 0.0, thrifty).1;
+    assert!(matches!(&told[..], [one] if !one.contains("not looked for")), "{told:?}");
+    let walk = searched((0..CLASSES * OF_CLASS).map(|sample| (5, sample)), 0.0, thrifty).1;
+    assert!(walk.iter().all(|one| one.contains("known orders")), "{walk:?}");
 }

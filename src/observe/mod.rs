@@ -5,7 +5,6 @@
 //! - `ranked`: the numbers of ranks in a command line, pure.
 //! - `readers`: grouping, pure ([`readers::Readers`]).
 //! - `hints`: the environment's allow-list and the cgroup, pure ([`hints::Hints`]).
-//! - `leading`: opens before the first epoch that belong to no order, pure.
 //! - `log`: parsing logs of opens, `log_root`: which of them are samples; `record`: writing one (`--record-opens`).
 //! - `recorded`: orders kept beside the cache.
 //! - `watch`: all of it for the planner's task: asks `/proc` on a thread of its own, keeps readers and hints.
@@ -13,7 +12,6 @@
 //! Not here: which order it is (`order::infer`), which file is which sample (`dataset::maps`).
 
 pub mod hints;
-pub mod leading;
 pub mod log;
 pub mod log_root;
 pub mod process;

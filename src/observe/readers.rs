@@ -3,8 +3,6 @@
 //! A *reader* is one life of one thread id; its number never changes and is not reused. A *stream* is what reads in order: a process, or a
 //! thread of a pool. A *rank process* is the parent of a DataLoader's workers, or the reader itself when it has none. A *job* is what runs
 //! one order: rank processes of one command below one launcher.
-//!
-//! Facts come later than opens, so callers keep opens by reader and ask for [`Readers::groups`] when they need streams.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -67,22 +65,6 @@ struct Reader {
     seen: Duration,
     /// When facts were last asked for.
     asked: Duration,
-}
-
-/// Opens of one job, by stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group<T> {
-    pub job: Job,
-    /// Its rank processes, in the order of their first opens.
-    pub ranks: Vec<Rank>,
-    /// (stream, what was opened), in the order they came; streams are numbered from 0 as they appear.
-    pub opens: Vec<(u32, T)>,
-    /// Rank process of each stream: index in `ranks`.
-    pub rank_of_stream: Vec<u32>,
-    /// Whether each stream is the rank process itself, which has workers as streams of their own beside it.
-    pub has_workers: Vec<bool>,
-    /// Whether each stream is in order: not with thread pools and unknown readers. Otherwise all opens have stream 0.
-    pub streams_known: bool,
 }
 
 /// Everybody who opened something.
@@ -192,23 +174,6 @@ impl Readers {
         }
     }
 
-    /// The opens of each job with its streams, in the order of their first opens.
-    #[must_use]
-    pub fn groups<T: Copy>(&self, opens: &[(ReaderId, T)]) -> Vec<Group<T>> {
-        let mut groups: Vec<Building<T>> = Vec::new();
-        let mut by_job: HashMap<Job, usize> = HashMap::new();
-        let mut job_of: HashMap<ReaderId, Job> = HashMap::new();
-        for &(reader, what) in opens {
-            let job = *job_of.entry(reader).or_insert_with(|| self.job(reader));
-            let at = *by_job.entry(job).or_insert_with(|| {
-                groups.push(Building::new(job));
-                groups.len() - 1
-            });
-            groups[at].add(self, reader, what);
-        }
-        groups.into_iter().map(Building::finish).collect()
-    }
-
     fn rank_in(&self, line: &[Process]) -> Option<usize> {
         rank(line, &self.with_workers)
     }
@@ -236,76 +201,6 @@ impl Readers {
             }
         }
     }
-
-    /// The process that reads in order on behalf of a thread: its own, or that of whom it moves bytes to.
-    fn stream(&self, reader: ReaderId) -> Option<(Life, u32)> {
-        let known = self.readers.get(&reader)?;
-        let line = &known.facts.as_ref()?.line;
-        let at = own(line);
-        // A mover's threads do not count: its parent waits for it.
-        Some((line.get(at)?.into(), if at == 0 { known.thread } else { 0 }))
-    }
-}
-
-/// Streams of one job while they are collected.
-struct Building<T> {
-    group: Group<T>,
-    streams: HashMap<(Option<Life>, Option<ReaderId>), u32>,
-    rank_places: HashMap<Rank, u32>,
-    /// First thread of each process: a second one makes it a pool.
-    threads: HashMap<Life, u32>,
-}
-
-impl<T: Copy> Building<T> {
-    fn new(job: Job) -> Self {
-        let group =
-            Group { job, ranks: Vec::new(), opens: Vec::new(), rank_of_stream: Vec::new(), has_workers: Vec::new(), streams_known: true };
-        Self { group, streams: HashMap::new(), rank_places: HashMap::new(), threads: HashMap::new() }
-    }
-
-    fn add(&mut self, readers: &Readers, reader: ReaderId, what: T) {
-        let rank = readers.rank(reader);
-        let stream = readers.stream(reader);
-        match stream {
-            Some((life, thread)) if *self.threads.entry(life).or_insert(thread) != thread => self.group.streams_known = false,
-            None if rank == Rank::Nobody => self.group.streams_known = false,
-            _ => {}
-        }
-        let key = (stream.map(|(life, _)| life), stream.is_none().then_some(reader));
-        let group = &mut self.group;
-        let place = *self.rank_places.entry(rank).or_insert_with(|| {
-            group.ranks.push(rank);
-            count(group.ranks.len()) - 1
-        });
-        let stream = *self.streams.entry(key).or_insert_with(|| {
-            group.rank_of_stream.push(place);
-            count(group.rank_of_stream.len()) - 1
-        });
-        group.opens.push((stream, what));
-    }
-
-    fn finish(mut self) -> Group<T> {
-        let group = &mut self.group;
-        group.has_workers = vec![false; group.rank_of_stream.len()];
-        for ((life, _), stream) in &self.streams {
-            let place = group.rank_of_stream[*stream as usize];
-            let is_rank = life.is_some_and(|life| group.ranks[place as usize] == Rank::Of(life));
-            let others = group.rank_of_stream.iter().filter(|rank| **rank == place).count() > 1;
-            group.has_workers[*stream as usize] = is_rank && others;
-        }
-        if !self.group.streams_known {
-            for open in &mut self.group.opens {
-                open.0 = 0;
-            }
-            self.group.rank_of_stream.truncate(1);
-            self.group.has_workers = vec![false; self.group.rank_of_stream.len()];
-        }
-        self.group
-    }
-}
-
-fn count(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 /// The process that reads in order: the first one that is no mover.

@@ -154,3 +154,33 @@ fn readers_in_another_pid_namespace_are_found_or_nothing_is_claimed() {
         assert!(log.opens.len() >= 1_200 && log.opens.iter().all(|open| open.thread == 0), "all ids are hidden");
     }
 }
+
+/// `BELADY_ORDER` of the readers' environment: an order that no search would find is followed once their opens are in it, and where they are not,
+/// or nobody may look, it is not.
+#[test]
+fn an_order_that_the_environment_names_is_followed_where_opens_confirm_it() {
+    if !python_is_here() {
+        return;
+    }
+    let (server, _source) = dataset(600);
+    let named = |seed: u32| format!("python-shuffle:seed={seed}:again=in-place:root=train");
+    for (peek, told, follows) in [("true", 2_718_281_829, true), ("true", 2_718_281_828, false), ("false", 2_718_281_829, false)] {
+        let mount = Belady::mount_bucket(&server, &["--memory", "64MiB", "--search-exhaustive=false", &format!("--peek={peek}")]);
+        let mut reader = Command::new(PYTHON);
+        reader.env("BELADY_ORDER", named(told)).arg(POOL).arg(mount.dir.join("train")).args(["--seed", "2718281829"]);
+        let output = reader.output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        mount.wait_for("all accesses counted", |stats| stats["reads"]["accesses"] == 1_200);
+        let stats = mount.stats();
+        let orders = stats["orders"].as_array().expect("orders");
+        let shown = format!("peek={peek}, {told}: {stats:#}");
+        assert_eq!(orders.len(), usize::from(follows), "{shown}");
+        for order in orders {
+            let is = (&order["kind"], &order["seed"], &order["state"]);
+            assert_eq!(is, (&"python-shuffle".into(), &2_718_281_829_u32.into(), &"locked".into()), "{shown}");
+            // the second epoch, too: the first few dozen opens tell
+            assert!(number(&order["predicted"]) > 1_100, "{shown}");
+        }
+        assert_eq!(mount.unmount(), 0);
+    }
+}

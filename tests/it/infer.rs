@@ -135,6 +135,40 @@ fn any_node_of_a_distributed_run_is_found() {
     }
 }
 
+/// Nobody waits for a search.
+const PATIENT: InferConfig = InferConfig { patient: true, ..QUICK };
+
+/// Seeds that nobody listed: five digits, a date, a number of the far end.
+#[test]
+fn any_seed_of_five_digits_and_any_date_is_found() {
+    let default = |seed: u64, output: u64| (0..2u64).map(|epoch| vec![default_order(3_000, seed, output + 4 * epoch)]).collect::<Vec<_>>();
+    let sampler = |seed: u64| (0..2u64).map(|epoch| dealt(9_000, seed + epoch, 8, 2..4)).collect::<Vec<_>>();
+    let given =
+        |seed: u64| (0..2u64).map(|epoch| vec![made(&format!("torch-random:generator=loader:seed={seed}"), 3_000, epoch)]).collect();
+    let far = |seed: u64| (0..2u64).map(|epoch| dealt(9_984, seed + epoch, 384, 304..312)).collect::<Vec<_>>();
+    let cases = [
+        ("torch-random:seed=54321:generator=default:offset=3", 3_000, default(54_321, 3), QUICK),
+        ("torch-random:seed=20231107:generator=default:offset=5", 3_000, default(20_231_107, 5), QUICK),
+        ("torch-random:seed=4294967295:generator=default:offset=1", 3_000, default(u64::from(u32::MAX), 1), QUICK),
+        ("torch-distributed:seed=65535:world=8:rank=2-3", 9_000, sampler(65_535), QUICK),
+        ("torch-distributed:seed=19991231:world=8:rank=2-3", 9_000, sampler(19_991_231), QUICK),
+        ("torch-random:seed=27183:generator=loader", 3_000, given(27_183), QUICK),
+        // ... where somebody pays for it
+        ("torch-distributed:seed=46368:world=384:rank=304-311", 9_984, far(46_368), PATIENT),
+    ];
+    for (wanted, n, epochs, config) in cases {
+        let (mut opens, mut die) = (Vec::new(), Die(53));
+        for (first, ranks) in (1..).step_by(1_000).zip(&epochs) {
+            opens.extend(loaders(ranks, 2, 16, first, &mut die));
+        }
+        let report = report_with(config, n, &opens);
+        let shown = format!("{wanted}: {report:#?}");
+        assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
+        assert!(report.orders[0].order.starts_with(wanted), "{shown}");
+        assert!(report.orders[0].locked_after <= 256 && report.predicted_fraction > 0.9, "{shown}");
+    }
+}
+
 #[test]
 fn a_resumed_run_is_found_in_mid_epoch_whatever_its_world() {
     let n = 12_288;

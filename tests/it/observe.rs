@@ -12,7 +12,7 @@ use belady::demo::dataset::DatasetSpec;
 use belady::demo::server::{Server, ServerConfig};
 use belady::observe::log;
 use belady::observe::process::peek;
-use belady::observe::readers::{Life, Rank, ReaderId, Readers};
+use belady::observe::readers::{Life, Rank, Readers};
 use belady::order::spec::OrderSpec;
 use belady::types::{FileIndex, ObjectMeta};
 
@@ -52,7 +52,7 @@ fn readers_of(how: &str, folder: &Path) -> (Held, u32, Vec<u32>) {
 }
 
 #[test]
-fn workers_of_every_kind_are_streams_of_their_rank() {
+fn workers_of_every_kind_are_of_their_rank() {
     if !Path::new(PYTHON).exists() {
         assert!(std::env::var_os("BELADY_TEST_REQUIRE_ALL").is_none(), "no {PYTHON}");
         return eprintln!("left out: no {PYTHON}");
@@ -61,11 +61,11 @@ fn workers_of_every_kind_are_streams_of_their_rank() {
     for name in ["0", "1"] {
         std::fs::write(folder.path().join(name), "bytes").unwrap();
     }
-    for (how, streams) in [("fork", 2), ("spawn", 2), ("forkserver", 2), ("pipe", 1), ("threads", 0)] {
+    for how in ["fork", "spawn", "forkserver", "pipe", "threads"] {
         let (_held, main, threads) = readers_of(how, folder.path());
         assert_eq!(threads.len(), 2);
         let mut readers = Readers::default();
-        let mut opens = Vec::new();
+        let mut seen_by = Vec::new();
         for thread in threads {
             let seen = readers.opened(Duration::ZERO, thread);
             let peeked = peek(Path::new("/proc"), thread, true);
@@ -74,14 +74,13 @@ fn workers_of_every_kind_are_streams_of_their_rank() {
             assert_eq!((hints.rank, hints.world_size, hints.orders.len()), (Some(3), Some(8), 1), "{how}: {hints:?}");
             assert!(!format!("{hints:?}").contains("s3cr3t"));
             readers.learn(peeked.facts);
-            opens.push((seen.reader, thread));
+            seen_by.push(seen.reader);
         }
-        let groups = readers.groups(&opens);
-        assert_eq!(groups.len(), 1, "{how}: {groups:#?}");
         let start = peek(Path::new("/proc"), main, false).facts.line[0].start;
-        assert_eq!(groups[0].ranks, [Rank::Of(Life { process: main, start })], "{how}: {groups:#?}");
-        assert_eq!(groups[0].streams_known, streams > 0, "{how}");
-        assert_eq!(groups[0].rank_of_stream.len(), streams.max(1), "{how}");
+        for reader in &seen_by {
+            assert_eq!(readers.rank(*reader), Rank::Of(Life { process: main, start }), "{how}");
+            assert_eq!(readers.job(*reader), readers.job(seen_by[0]), "{how}");
+        }
     }
 }
 
@@ -132,17 +131,19 @@ fn a_real_runs_opens_are_its_order_in_the_first_map() {
     assert_eq!((map.root.as_str(), map.rule.to_string().as_str(), map.len()), ("train", "imagefolder", 2000));
     assert!(matches!(manifest.find("train/n00003/img_0000003.png"), Some(Node::File(file)) if map.index_of(file) == Some(300)));
 
-    let mut readers = Readers::default();
-    let opens: Vec<(ReaderId, FileIndex)> =
-        opens.into_iter().map(|(thread, file)| (readers.opened(Duration::ZERO, thread).reader, file)).collect();
     // The first output is the model's initialisation and the loader's own draw later.
     let spec: OrderSpec = "torch-random:seed=42:offset=13005:root=train:batch=32:workers=2".parse().unwrap();
     let order = spec.sampler(2000).unwrap().order(0).places;
-    // Nothing is known of the processes: each thread is a group of its own.
-    let groups = readers.groups(&opens);
-    assert_eq!(groups.len(), 2);
-    for (worker, group) in groups.iter().enumerate() {
-        let seen: Vec<u32> = map.sight(&group.opens).into_iter().map(|(_, sample)| sample).collect();
+    let mut threads: Vec<u32> = Vec::new();
+    for (thread, _) in &opens {
+        if !threads.contains(thread) {
+            threads.push(*thread);
+        }
+    }
+    assert_eq!(threads.len(), 2);
+    for (worker, thread) in threads.iter().enumerate() {
+        let own: Vec<(u32, FileIndex)> = opens.iter().filter(|open| open.0 == *thread).copied().collect();
+        let seen: Vec<u32> = map.sight(&own).into_iter().map(|(_, sample)| sample).collect();
         let expected: Vec<u32> = order.chunks(32).skip(worker).step_by(2).flatten().copied().take(seen.len()).collect();
         assert_eq!(seen, expected, "worker {worker}");
     }

@@ -97,7 +97,7 @@ impl Search<'_> {
     pub(super) fn exhaustive_price(&self, map: &Map) -> Price {
         let Some(places) = FIRST_PLACES_OF.get(self.step as usize) else { return Price::NotNow };
         let seeds = ALL_SEEDS.end as f64;
-        let passing = cost::passing(seeds, places.end - places.start, 2 * self.streams(), map.len());
+        let passing = cost::passing(seeds, places.end - places.start, 2 * self.streams(), map.len(), self.job.opens().len());
         Price::Of(if self.step == 0 { all_seeds() } else { cost::seeds(seeds, places.len()) + passing })
     }
 

@@ -10,6 +10,7 @@ use super::super::job::{Clue, Search};
 use super::super::maps::MapSet;
 use super::super::proof;
 use super::super::torch::{Fronts, NEAR, OUTPUTS, USUAL_SEEDS, WIDE};
+use super::numbers::Part;
 use super::repeated::REPEATS;
 use super::{HITS_MAX, MAPS_OF_COSTLY, Price, fronts};
 use crate::dataset::maps::CandidateMap as Map;
@@ -23,8 +24,23 @@ use crate::order::torch::{Count, RandomSource};
 use crate::types::Epoch;
 
 /// The steps, each what it adds.
-const STEPS: [Step; 9] =
-    [Step::First, Step::Model, Step::Wide, Step::OtherMaps, Step::Ranks, Step::Longer, Step::WideRanks, Step::Common, Step::Small];
+const STEPS: [Step; 12] = [
+    Step::First,
+    Step::Model,
+    Step::Numbers(Part::First),
+    Step::Wide,
+    Step::Numbers(Part::Ranks),
+    Step::Numbers(Part::Later),
+    Step::OtherMaps,
+    Step::Ranks,
+    Step::Longer,
+    Step::WideRanks,
+    Step::Common,
+    Step::Small,
+];
+
+/// Those that the other maps have, too.
+const OF_OTHER_MAPS: [Step; 4] = [Step::First, Step::Model, Step::Numbers(Part::First), Step::Wide];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -32,6 +48,8 @@ enum Step {
     First,
     /// A small model was initialised before.
     Model,
+    /// All seeds of five digits, and dates.
+    Numbers(Part),
     /// Ranks of large worlds, and runs resumed in mid-epoch.
     Wide,
     /// All of these in the other maps.
@@ -43,7 +61,7 @@ enum Step {
     WideRanks,
     /// Less usual seeds behind a model's initialisation.
     Common,
-    /// All seeds that people write, in the first places.
+    /// All small seeds, in the first places.
     Small,
 }
 
@@ -52,14 +70,13 @@ enum Step {
 const FIRST_OUTPUTS: u64 = 64;
 const MODEL_OUTPUTS: u64 = 1 << 14;
 const FIRST_SEEDS: u64 = 512;
-const FRESH_SEEDS: u64 = 1 << 15;
 const FIRST_RANKS: u32 = 64;
 const RANKS: u32 = 2_048;
 /// Epochs of usual seeds that the first step tries, for one process that reads everything, and for ranks of a world.
 const USUAL_EPOCHS: u32 = 16;
 const USUAL_EPOCHS_DEALT: u32 = 3;
 /// Processes from which on the readers may well be a node's ranks.
-const NODE: usize = 4;
+pub(super) const NODE: usize = 4;
 /// Opens from which on the dictionary goes beyond its first step: before, workers may be missing and nothing is found at any depth.
 const DEEP_FROM: usize = DEEP_AT as usize;
 /// The seed of a `torch.Generator()` that nobody seeded; its low word counts.
@@ -78,17 +95,20 @@ impl Search<'_> {
         let usual = USUAL_SEEDS.len() as f64;
         let dealt = |seeds: f64, places: u32| cost::draws(seeds * f64::from(places.min(n)));
         let (first, first_ranks) = (first_seconds(n), first_ranks());
-        let model = cost::seeds(usual * (MODEL_OUTPUTS as f64) + FRESH_SEEDS as f64, 2);
+        let model = cost::seeds(usual * (MODEL_OUTPUTS as f64), 2);
+        let numbers = |part| self.numbers_price(n, part);
         let wide = dealt(first_ranks, WIDE);
         let (numbering, among) = self.other_maps(maps);
         let times = among as f64;
         Price::Of(match step {
             Step::First => return Price::Free(first),
             Step::Model => return Price::Free(model),
+            Step::Numbers(part @ Part::First) => return Price::Free(numbers(part)),
+            Step::Numbers(part) => numbers(part),
             Step::Wide if self.streams() >= NODE => return Price::Free(wide),
             Step::OtherMaps if !self.job.deep => 0.0,
             Step::Wide => wide,
-            Step::OtherMaps => numbering + (times - 1.0) * (first + model + wide),
+            Step::OtherMaps => numbering + (times - 1.0) * (first + model + numbers(Part::First) + wide),
             Step::Ranks => times * dealt(f64::from(RANKS), NEAR),
             Step::Longer => times * cost::seeds(usual * (OUTPUTS - MODEL_OUTPUTS) as f64, 2),
             Step::WideRanks => times * dealt(f64::from(RANKS), WIDE),
@@ -96,7 +116,7 @@ impl Search<'_> {
             Step::Small => {
                 let seeds = SMALL_SEEDS.end as f64;
                 let firsts = 2 * self.streams();
-                times * (cost::seeds(seeds, 2 + first_places(n) as usize) + cost::passing(seeds, first_places(n), firsts, n))
+                times * (cost::seeds(seeds, 2 + first_places(n) as usize) + cost::passing(seeds, first_places(n), firsts, n, opens))
             }
         })
     }
@@ -105,7 +125,7 @@ impl Search<'_> {
     pub(super) fn likely(&mut self, maps: &mut MapSet) {
         let step = STEPS[self.step as usize];
         let range = match step {
-            Step::First | Step::Model | Step::Wide => 0..1,
+            Step::First | Step::Model | Step::Numbers(_) | Step::Wide => 0..1,
             Step::OtherMaps => 1..MAPS_OF_COSTLY,
             _ => 0..MAPS_OF_COSTLY,
         };
@@ -113,7 +133,7 @@ impl Search<'_> {
             let Some(map) = maps.get(at).filter(|_| !self.is_over()) else { return };
             if step == Step::OtherMaps {
                 let deep = self.job.deep && self.job.opens().len() >= DEEP_FROM;
-                for step in if deep { &[Step::First, Step::Model, Step::Wide][..] } else { &[Step::First, Step::Wide] } {
+                for step in if deep { &OF_OTHER_MAPS[..] } else { &[Step::First, Step::Wide] } {
                     self.likely_in(&map, *step);
                 }
             } else {
@@ -145,8 +165,8 @@ impl Search<'_> {
             Step::Model => {
                 let whole = fronts(&sighting, 0);
                 self.default_generators(map, &whole, &seeds, FIRST_OUTPUTS..MODEL_OUTPUTS);
-                self.small_seeds(map, &whole, Seeds::Range(FIRST_SEEDS..FRESH_SEEDS));
             }
+            Step::Numbers(part) => self.numbers(map, &sighting, part),
             Step::Wide => {
                 let mut dealt = Fronts::new(&sighting);
                 self.dealt(map, &mut dealt, WIDE, (0..FIRST_RANKS).chain(usual_sums(&seeds, USUAL_EPOCHS_DEALT)));
@@ -197,11 +217,20 @@ impl Search<'_> {
             generator.skip(outputs.start);
             words.extend((0..each).map(|_| generator.random()));
         }
+        self.default_seeds(map, whole, &words, |at| (roots[at / each], outputs.start + (at % each) as u64));
+    }
+
+    /// Epoch seeds, and of which default generator each is which output.
+    pub(super) fn default_seeds(&mut self, map: &Map, whole: &[Target], words: &[u32], of: impl Fn(usize) -> (u32, u64)) {
+        if self.is_over() {
+            return;
+        }
         self.tried += words.len() as f64;
-        let found = exhaustive(whole, Seeds::List(&words), self.control, None);
+        let found = exhaustive(whole, Seeds::List(words), self.control, None);
         for hit in found.hits.iter().take(HITS_MAX) {
             for at in (0..words.len()).filter(|&at| words[at] == hit.seed) {
-                self.default_output(map, u64::from(roots[at / each]), outputs.start + (at % each) as u64);
+                let (root, output) = of(at);
+                self.default_output(map, u64::from(root), output);
             }
         }
     }

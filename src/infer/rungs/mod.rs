@@ -8,6 +8,7 @@ mod backward;
 mod known;
 mod likely;
 mod linear;
+mod numbers;
 mod others;
 mod repeated;
 mod replaced;

@@ -38,42 +38,45 @@ fn seen(known: &[ProcFacts], turns: usize) -> (Readers, Vec<(ReaderId, u32)>) {
     (readers, opens)
 }
 
+/// The jobs of these opens, each with its rank processes, as they came.
+fn jobs<T>(readers: &Readers, opens: &[(ReaderId, T)]) -> Vec<(Job, Vec<Rank>)> {
+    let mut jobs: Vec<(Job, Vec<Rank>)> = Vec::new();
+    for &(reader, _) in opens {
+        let (job, rank) = (readers.job(reader), readers.rank(reader));
+        let at = jobs.iter().position(|known| known.0 == job).unwrap_or(jobs.len());
+        if at == jobs.len() {
+            jobs.push((job, Vec::new()));
+        }
+        if !jobs[at].1.contains(&rank) {
+            jobs[at].1.push(rank);
+        }
+    }
+    jobs
+}
+
+fn known(id: u32) -> Rank {
+    Rank::Of(Life { process: id, start: 1000 + u64::from(id) })
+}
+
 #[test]
 fn ranks_of_torchrun_with_forked_workers_are_one_job() {
     let launcher = [process(10, TORCHRUN), process(5, SHELL)];
     let rank = |rank: u32| process(20 + rank, TRAIN);
     let worker = |of: u32, id: u32| facts(id, &[process(id, TRAIN), rank(of), launcher[0].clone(), launcher[1].clone()]);
-    let known = [worker(0, 31), worker(0, 32), worker(1, 41), worker(1, 42), facts(21, &[rank(1), launcher[0].clone()])];
-    let (readers, opens) = seen(&known, 3);
-    let groups = readers.groups(&opens);
-    assert_eq!(groups.len(), 1);
-    assert_eq!(groups[0].ranks, [20, 21].map(|id| Rank::Of(Life { process: id, start: 1000 + u64::from(id) })));
-    assert!(groups[0].streams_known);
-    assert_eq!(groups[0].rank_of_stream, [0, 0, 1, 1, 1]);
-    assert_eq!(groups[0].has_workers, [false, false, false, false, true]);
-    assert_eq!(groups[0].opens[..6], [(0, 31), (1, 32), (2, 41), (3, 42), (4, 21), (0, 31)]);
+    let all = [worker(0, 31), worker(0, 32), worker(1, 41), worker(1, 42), facts(21, &[rank(1), launcher[0].clone()])];
+    let (readers, opens) = seen(&all, 3);
+    let jobs = jobs(&readers, &opens);
+    assert_eq!((jobs.len(), &jobs[0].1), (1, &vec![known(20), known(21)]));
+    let ranks: Vec<Rank> = opens[..5].iter().map(|&(reader, _)| readers.rank(reader)).collect();
+    assert_eq!(ranks, [20, 20, 21, 21, 21].map(known));
 }
 
 #[test]
-fn a_look_of_the_trainer_is_set_aside() {
-    let trainer = process(20, TRAIN);
-    let worker = |id: u32| facts(id, &[process(id, TRAIN), trainer.clone(), process(5, SHELL)]);
-    let known = [facts(20, &[trainer.clone(), process(5, SHELL)]), worker(31), worker(32)];
-    let (readers, opens) = seen(&known, 1);
-    let opens: Vec<_> = opens.into_iter().map(|(reader, thread)| (reader, crate::types::FileIndex(thread * 7))).collect();
-    let groups = readers.groups(&opens);
-    assert_eq!(crate::observe::leading::aside_of(&groups[0]), [true, false, false]);
-    // Alone it is the reader.
-    assert_eq!(crate::observe::leading::aside_of(&readers.groups(&opens[..1])[0]), [false]);
-}
-
-#[test]
-fn two_jobs_of_one_shell_are_two_groups() {
+fn two_jobs_of_one_shell_are_two() {
     let shell = process(5, SHELL);
-    let known = [facts(20, &[process(20, TRAIN), shell.clone()]), facts(21, &[process(21, TRAIN + 1), shell])];
-    let (readers, opens) = seen(&known, 2);
-    let groups = readers.groups(&opens);
-    assert_eq!(groups.iter().map(|group| group.opens.len()).collect::<Vec<_>>(), [2, 2]);
+    let all = [facts(20, &[process(20, TRAIN), shell.clone()]), facts(21, &[process(21, TRAIN + 1), shell])];
+    let (readers, opens) = seen(&all, 2);
+    assert_eq!(jobs(&readers, &opens).iter().map(|(_, ranks)| ranks.clone()).collect::<Vec<_>>(), [[known(20)], [known(21)]]);
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn ranks_by_number_and_in_wrappers_are_one_job() {
     let trainer = |id: u32, program: u64| Process { program, ranked: true, ..process(id, 50 + u64::from(id)) };
     let worker = |id: u32, of: &Process| facts(id, &[Process { id, start: 9, ..of.clone() }, of.clone(), launcher.clone()]);
     let (readers, opens) = seen(&[worker(31, &trainer(21, 3)), worker(32, &trainer(22, 3)), worker(33, &trainer(23, 4))], 1);
-    assert_eq!(readers.groups(&opens).iter().map(|group| group.ranks.len()).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(jobs(&readers, &opens).iter().map(|(_, ranks)| ranks.len()).collect::<Vec<_>>(), [2, 1]);
     // a shell for each rank, which the environment or the shell's text tells
     let shell = |id: u32, ranked: bool| Process { launch: Launch::Mover, ranked, ..process(id, SHELL) };
     let wrapped = |id: u32, environment: bool, text: bool| {
@@ -91,32 +94,22 @@ fn ranks_by_number_and_in_wrappers_are_one_job() {
             [process(id, TRAIN), shell(id + 100, text), Process { launch: Launch::Wrapper, ..process(id + 200, 8) }, launcher.clone()];
         ProcFacts { ranked: environment, ..facts(id, &line) }
     };
-    for (environment, text, jobs) in [(true, false, 1), (false, true, 1), (false, false, 2)] {
+    for (environment, text, wanted) in [(true, false, 1), (false, true, 1), (false, false, 2)] {
         let (readers, opens) = seen(&[wrapped(31, environment, text), wrapped(32, environment, text)], 1);
-        assert_eq!(readers.groups(&opens).len(), jobs, "{environment} {text}");
+        assert_eq!(jobs(&readers, &opens).len(), wanted, "{environment} {text}");
     }
 }
 
 #[test]
-fn movers_are_their_parents_stream() {
+fn movers_are_of_their_parents_rank() {
     // webdataset's pipe:cat in two forked workers: a new process for every shard.
     let trainer = process(20, TRAIN);
     let cat = |id: u32, of: u32| {
         facts(id, &[Process { launch: Launch::Mover, ..process(id, 99) }, process(of, TRAIN), trainer.clone(), process(5, SHELL)])
     };
     let (readers, opens) = seen(&[cat(101, 31), cat(102, 32), cat(103, 31), cat(104, 32)], 1);
-    let groups = readers.groups(&opens);
-    assert_eq!((groups.len(), groups[0].ranks.len(), groups[0].streams_known), (1, 1, true));
-    assert_eq!(groups[0].opens, [(0, 101), (1, 102), (0, 103), (1, 104)]);
-}
-
-#[test]
-fn a_pool_of_threads_has_no_order() {
-    let trainer = process(20, TRAIN);
-    let (readers, opens) = seen(&[facts(20, std::slice::from_ref(&trainer)), facts(22, &[trainer])], 2);
-    let groups = readers.groups(&opens);
-    assert!(!groups[0].streams_known);
-    assert_eq!(groups[0].opens.iter().map(|open| open.0).collect::<Vec<_>>(), [0, 0, 0, 0]);
+    let jobs = jobs(&readers, &opens);
+    assert_eq!((jobs.len(), &jobs[0].1), (1, &vec![known(20)]));
 }
 
 #[test]
@@ -127,18 +120,18 @@ fn spawned_workers_and_spawned_ranks() {
         &[facts(31, &[spawned(31), trainer.clone(), process(5, SHELL)]), facts(32, &[spawned(32), trainer.clone(), process(5, SHELL)])],
         1,
     );
-    assert_eq!(readers.groups(&opens)[0].ranks, [Rank::Of(Life { process: 20, start: 1020 })]);
+    assert_eq!(jobs(&readers, &opens)[0].1, [known(20)]);
     // torch.multiprocessing.spawn, with forked workers below; a rank looks at a sample itself.
     let worker = |id: u32, rank: u32| facts(id, &[Process { id, start: 1, ..spawned(rank) }, spawned(rank), trainer.clone()]);
-    let known = [worker(41, 31), worker(42, 32), facts(31, &[spawned(31), trainer.clone()])];
-    let (readers, opens) = seen(&known, 1);
-    let groups = readers.groups(&opens);
-    assert_eq!((groups.len(), groups[0].rank_of_stream.as_slice()), (1, &[0, 1, 0][..]), "{groups:?}");
+    let all = [worker(41, 31), worker(42, 32), facts(31, &[spawned(31), trainer.clone()])];
+    let (readers, opens) = seen(&all, 1);
+    let ranks: Vec<Rank> = opens.iter().map(|&(reader, _)| readers.rank(reader)).collect();
+    assert_eq!((jobs(&readers, &opens).len(), ranks), (1, [31, 32, 31].map(known).to_vec()));
     // The fork server stands between.
     let server = Process { launch: Launch::ForkServer, ..process(25, 9) };
     let child = |id: u32| facts(id, &[Process { id, ..server.clone() }, server.clone(), trainer.clone()]);
     let (readers, opens) = seen(&[child(51), child(52)], 1);
-    assert_eq!(readers.groups(&opens)[0].ranks, [Rank::Of(Life { process: 20, start: 1020 })]);
+    assert_eq!(jobs(&readers, &opens)[0].1, [known(20)]);
 }
 
 #[test]
@@ -167,10 +160,8 @@ fn what_is_not_known_is_no_error() {
     let gone = readers.opened(NOW, 9).reader;
     assert_eq!(readers.learn(facts(9, &[])), None);
     assert_eq!(readers.learn(facts(4711, &[process(4711, TRAIN)])), None, "nobody asked");
-    let groups = readers.groups(&[(nobody.reader, 'a'), (gone, 'b'), (nobody.reader, 'c'), (ReaderId(999), 'd')]);
-    assert_eq!(groups.len(), 3);
-    assert_eq!((groups[0].ranks.as_slice(), groups[0].streams_known), (&[Rank::Nobody][..], false));
-    assert!(groups[1].streams_known, "one thread by itself is in order");
+    let jobs = jobs(&readers, &[(nobody.reader, 'a'), (gone, 'b'), (nobody.reader, 'c'), (ReaderId(999), 'd')]);
+    assert_eq!((jobs.len(), jobs[0].1.as_slice()), (3, &[Rank::Nobody][..]));
 }
 
 #[test]
@@ -201,61 +192,44 @@ fn any_facts() -> impl Strategy<Value = ProcFacts> {
 }
 
 proptest! {
+    /// Whatever the facts are: everybody has a rank and a job, and whoever is known and has one rank has one job.
     #[test]
-    fn no_open_is_lost_and_streams_are_dense(known in proptest::collection::vec((any_facts(), 0u64..40), 0..120)) {
+    fn ranks_are_of_one_job(all in proptest::collection::vec((any_facts(), 0u64..40), 0..120)) {
         let mut readers = Readers::default();
         let (mut opens, mut now) = (Vec::new(), NOW);
-        for (place, (facts, wait)) in known.into_iter().enumerate() {
+        for (facts, wait) in all {
             now += Duration::from_secs(wait);
             let seen = readers.opened(now, facts.thread);
             prop_assert!(!(facts.thread == 0 && seen.look));
             if seen.look {
                 readers.learn(facts);
             }
-            opens.push((seen.reader, place));
+            opens.push((seen.reader, ()));
         }
-        let groups = readers.groups(&opens);
-        let mut all: Vec<usize> = groups.iter().flat_map(|group| group.opens.iter().map(|open| open.1)).collect();
-        all.sort_unstable();
-        prop_assert_eq!(all, (0..opens.len()).collect::<Vec<_>>());
-        for group in &groups {
-            prop_assert!(group.opens.windows(2).all(|pair| pair[0].1 < pair[1].1), "in the order they came");
-            let mut next = 0;
-            for (stream, _) in &group.opens {
-                prop_assert!(*stream <= next);
-                next = next.max(stream + 1);
+        for &(reader, ()) in &opens {
+            if let Job::Alone(rank) = readers.job(reader) {
+                prop_assert_eq!(rank, readers.rank(reader));
             }
-            prop_assert_eq!(group.rank_of_stream.len(), next as usize);
-            prop_assert_eq!(group.has_workers.len(), next as usize);
-            prop_assert!(group.rank_of_stream.iter().all(|rank| (*rank as usize) < group.ranks.len()));
-            prop_assert!(group.streams_known || next == 1);
         }
-        // One stream never has opens of two groups: the group is a function of the reader.
-        for (reader, place) in &opens {
-            let of = groups.iter().filter(|group| group.opens.iter().any(|open| open.1 == *place)).count();
-            prop_assert_eq!(of, 1);
-            let job = readers.job(*reader);
-            prop_assert!(groups.iter().any(|group| group.job == job));
-        }
+        prop_assert!(jobs(&readers, &opens).iter().all(|(_, ranks)| !ranks.is_empty()));
     }
 
     /// A node with any number of ranks and workers under any ids is told apart exactly.
     #[test]
     fn a_node_is_told_apart(ranks in 1u32..9, workers in 1u32..9, base in 100u32..1000, stride in 1u32..5) {
         let launcher = process(50, TORCHRUN);
-        let mut known = Vec::new();
+        let mut all = Vec::new();
         for rank in 0..ranks {
             let main = process(base + rank * 100 * stride, TRAIN);
             for worker in 0..workers {
                 let id = main.id + 1 + worker * stride;
-                known.push(facts(id, &[process(id, TRAIN), main.clone(), launcher.clone()]));
+                all.push(facts(id, &[process(id, TRAIN), main.clone(), launcher.clone()]));
             }
         }
-        let (readers, opens) = seen(&known, 2);
-        let groups = readers.groups(&opens);
-        prop_assert_eq!(groups.len(), 1);
-        prop_assert_eq!(groups[0].ranks.len(), ranks as usize);
-        prop_assert_eq!(groups[0].rank_of_stream.len(), (ranks * workers) as usize);
-        prop_assert!(groups[0].rank_of_stream.iter().zip(0..).all(|(rank, stream): (&u32, u32)| *rank == stream / workers));
+        let (readers, opens) = seen(&all, 2);
+        let jobs = jobs(&readers, &opens);
+        prop_assert_eq!(jobs.len(), 1);
+        let wanted: Vec<Rank> = (0..ranks).map(|rank| known(base + rank * 100 * stride)).collect();
+        prop_assert_eq!(&jobs[0].1, &wanted);
     }
 }

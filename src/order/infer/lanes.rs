@@ -103,6 +103,8 @@ pub(crate) struct Kernels {
     pub(crate) words: fn(seeds: &Lanes, stops: &[u32], slots: &mut [Lanes]),
     /// Output o from the state words o, o + 1 and o + 397.
     pub(crate) output: fn(upper: &Lanes, lower: &Lanes, far: &Lanes, output: &mut Lanes),
+    /// Word o of the next block from the state words o and o + 1, in place of word o + 397.
+    pub(crate) twist: fn(upper: &Lanes, lower: &Lanes, word: &mut Lanes),
     /// Sets `marks` to !0 where the output has one of the residues, to 0 elsewhere; true if there is any.
     pub(crate) mark: fn(output: &Lanes, modulus: Modulus, residues: &[u32], marks: &mut Lanes) -> bool,
     /// Output modulo `modulus`.
@@ -152,6 +154,13 @@ fn output(upper: &Lanes, lower: &Lanes, far: &Lanes, output: &mut Lanes) {
 }
 
 #[inline(always)]
+fn twist(upper: &Lanes, lower: &Lanes, word: &mut Lanes) {
+    for lane in 0..LANES {
+        word.0[lane] ^= mixed(upper.0[lane], lower.0[lane]);
+    }
+}
+
+#[inline(always)]
 fn mark(output: &Lanes, modulus: Modulus, residues: &[u32], marks: &mut Lanes) -> bool {
     let Modulus { inverse, zeros, limit, .. } = modulus;
     let mut found = [0u32; LANES];
@@ -183,7 +192,7 @@ macro_rules! kernels {
         mod $path {
             use super::{Kernels, Lanes, Modulus, multiversion};
 
-            pub(super) const KERNELS: Kernels = Kernels { words, output, mark, remainder, advance };
+            pub(super) const KERNELS: Kernels = Kernels { words, output, twist, mark, remainder, advance };
 
             #[multiversion(targets($target))]
             fn words(seeds: &Lanes, stops: &[u32], slots: &mut [Lanes]) {
@@ -193,6 +202,11 @@ macro_rules! kernels {
             #[multiversion(targets($target))]
             fn output(upper: &Lanes, lower: &Lanes, far: &Lanes, output: &mut Lanes) {
                 super::output(upper, lower, far, output);
+            }
+
+            #[multiversion(targets($target))]
+            fn twist(upper: &Lanes, lower: &Lanes, word: &mut Lanes) {
+                super::twist(upper, lower, word);
             }
 
             #[multiversion(targets($target))]

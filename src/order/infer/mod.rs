@@ -18,6 +18,8 @@ pub mod lanes;
 pub mod linear;
 pub mod meet;
 pub mod needed;
+pub mod numbers;
+pub mod outputs;
 pub mod replay;
 pub mod rewind;
 mod sieve;

@@ -4,9 +4,9 @@
 //!
 //! Not here: ranges, threads, and the whole check (`exhaustive`).
 
-use super::lanes::{CodePath, Kernels, LANES, Lanes, Modulus};
+use super::lanes::{CodePath, LANES, Lanes, Modulus};
+use super::outputs::Outputs;
 use super::target::{Gate, Target};
-use super::words::SHIFT;
 
 /// More residues than this are looked up in a bitmap: one division without branches and a load, instead of five operations each.
 const RESIDUES_MAX: usize = 16;
@@ -25,11 +25,7 @@ struct Test {
 
 /// What to compute for each block; shared by all threads.
 pub(crate) struct Sieve {
-    kernels: Kernels,
-    /// Rising indices of the state words that are kept.
-    stops: Vec<u32>,
-    /// Outputs: number, and the slots of its three state words.
-    outputs: Vec<(u32, [usize; 3])>,
+    outputs: Outputs,
     /// One list of tests for each target.
     tests: Vec<Vec<Test>>,
 }
@@ -49,16 +45,8 @@ impl Sieve {
             let offset = gate.output - gate.place;
             gate.displaced.iter().map(|&sample| offset + sample).chain([gate.output]).collect::<Vec<_>>()
         };
-        let mut numbers: Vec<u32> = targets.iter().flat_map(Target::gates).flat_map(with_displaced).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let far = SHIFT as u32;
-        let mut stops: Vec<u32> = numbers.iter().flat_map(|&number| [number, number + 1, number + far]).collect();
-        stops.sort_unstable();
-        stops.dedup();
-        let slot = |stop: u32| stops.binary_search(&stop).expect("collected above");
-        let outputs = numbers.iter().map(|&number| (number, [slot(number), slot(number + 1), slot(number + far)])).collect();
-        let number = |output: u32| numbers.binary_search(&output).expect("collected above");
+        let outputs = Outputs::new(targets.iter().flat_map(Target::gates).flat_map(with_displaced), path);
+        let number = |output: u32| outputs.number(output);
         let test = |gate: &Gate| {
             let offset = gate.output - gate.place;
             let n = gate.modulus.modulus + gate.place;
@@ -79,12 +67,12 @@ impl Sieve {
             }
         };
         let tests = targets.iter().map(|target| target.gates().iter().map(test).collect()).collect();
-        Self { kernels: Kernels::of(path), stops, outputs, tests }
+        Self { outputs, tests }
     }
 
     pub(crate) fn scratch(&self) -> Scratch {
         Scratch {
-            words: vec![Lanes::ZERO; self.stops.len()],
+            words: self.outputs.words(),
             outputs: vec![Lanes::ZERO; self.outputs.len()],
             computed: vec![false; self.outputs.len()],
             marks: Lanes::ZERO,
@@ -94,7 +82,7 @@ impl Sieve {
 
     /// Calls `passed(target, lane)` for each of the seeds that passes all gates of a target.
     pub(crate) fn block(&self, seeds: &Lanes, scratch: &mut Scratch, mut passed: impl FnMut(usize, usize)) {
-        (self.kernels.words)(seeds, &self.stops, &mut scratch.words);
+        self.outputs.begin(seeds, &mut scratch.words);
         scratch.computed.fill(false);
         for (target, tests) in self.tests.iter().enumerate() {
             scratch.alive.0.fill(!0);
@@ -110,11 +98,12 @@ impl Sieve {
     fn test(&self, test: &Test, scratch: &mut Scratch) -> bool {
         self.compute(test.output, scratch);
         let Scratch { outputs, marks, .. } = scratch;
+        let kernels = self.outputs.kernels;
         if test.bitmap.is_empty() {
-            (self.kernels.mark)(&outputs[test.output], test.modulus, &test.residues, marks);
+            (kernels.mark)(&outputs[test.output], test.modulus, &test.residues, marks);
         } else {
             let mut remainders = Lanes::ZERO;
-            (self.kernels.remainder)(&outputs[test.output], test.modulus, &mut remainders);
+            (kernels.remainder)(&outputs[test.output], test.modulus, &mut remainders);
             for (mark, remainder) in marks.0.iter_mut().zip(&remainders.0) {
                 let bit = test.bitmap[*remainder as usize / 64] >> (remainder % 64) & 1;
                 *mark = (bit as u32).wrapping_neg();
@@ -136,11 +125,11 @@ impl Sieve {
     /// one seed in (n/p)^2.)
     fn mark_displaced(&self, test: &Test, scratch: &mut Scratch) {
         let mut here = Lanes::ZERO;
-        (self.kernels.remainder)(&scratch.outputs[test.output], test.modulus, &mut here);
+        (self.outputs.kernels.remainder)(&scratch.outputs[test.output], test.modulus, &mut here);
         for &(output, modulus, sample) in &test.displaced {
             self.compute(output, scratch);
             let mut there = Lanes::ZERO;
-            (self.kernels.remainder)(&scratch.outputs[output], modulus, &mut there);
+            (self.outputs.kernels.remainder)(&scratch.outputs[output], modulus, &mut there);
             for lane in 0..LANES {
                 let same = there.0[lane] + sample == here.0[lane] + test.place;
                 scratch.marks.0[lane] |= u32::from(same).wrapping_neg();
@@ -151,8 +140,7 @@ impl Sieve {
     fn compute(&self, output: usize, scratch: &mut Scratch) {
         if !scratch.computed[output] {
             scratch.computed[output] = true;
-            let [upper, lower, far] = self.outputs[output].1.map(|slot| &scratch.words[slot]);
-            (self.kernels.output)(upper, lower, far, &mut scratch.outputs[output]);
+            self.outputs.output(output, &scratch.words, &mut scratch.outputs[output]);
         }
     }
 }

@@ -12,12 +12,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::Sighting;
 use super::lanes::Modulus;
+use super::outputs::LAST_OUTPUT;
 use super::replay::{Replay, SEARCHABLE_BELOW, draws};
 use super::words::Lazy;
 use crate::types::SampleIndex;
 
-/// Gates look at outputs whose state words the seeding recurrence gives without a second twist.
-pub(crate) const GATE_OUTPUTS: u32 = 226;
 /// Places between two observed ones, where one process reads everything: batches under way (2 · 8 workers · 256) twice over.
 const REACH: u32 = 8192;
 /// The largest world that is recognised: the second file of a rank lies so many places after its first.
@@ -48,8 +47,10 @@ pub(crate) struct Gate {
 pub enum Layout {
     /// One rank reads all places, from the first on.
     Whole,
-    /// Only some ranks of a distributed run are here. The first of them reads this place first (its rank).
+    /// Only some ranks of a distributed run are here. The first of them reads this place first (its rank), one of the first 623.
     Ranks { first_place: u32 },
+    /// ... and the rank after it is here, too: many fewer seeds pass.
+    Node { first_place: u32 },
 }
 
 #[derive(Clone, Debug)]
@@ -171,8 +172,11 @@ impl Target {
             Layout::Whole => {
                 enough((0..4.min(n - 1)).map(|place| gate(place, place as usize + 1)).filter(|gate| gate.displaced.is_empty()))
             }
-            Layout::Ranks { first_place } if first_place + 1 < n => vec![gate(first_place, 1)],
-            Layout::Ranks { .. } => return None,
+            Layout::Ranks { first_place } if first_place + 1 < n && first_place <= LAST_OUTPUT => vec![gate(first_place, 1)],
+            Layout::Node { first_place } if first_place + 2 < n && first_place < LAST_OUTPUT => {
+                vec![gate(first_place, 1), gate(first_place + 1, 1)]
+            }
+            Layout::Ranks { .. } | Layout::Node { .. } => return None,
         };
         Some(Self { sighting: index, offset, layout, n, gates, check: Check::Streams(known) })
     }
@@ -224,7 +228,7 @@ impl Target {
     fn rising(&self, known: &Known, outputs: &mut Lazy, replay: &mut Replay) -> Option<Vec<Option<u32>>> {
         let (first, reach) = match self.layout {
             Layout::Whole => (0, REACH),
-            Layout::Ranks { first_place } => (first_place, 2 * WORLD_MAX),
+            Layout::Ranks { first_place } | Layout::Node { first_place } => (first_place, 2 * WORLD_MAX),
         };
         let mut places = vec![None; known.streams.len()];
         let mut heads = vec![0u32; known.files.len()];
@@ -311,7 +315,7 @@ fn enough(gates: impl Iterator<Item = Gate>) -> Vec<Gate> {
     let mut taken: Vec<Gate> = Vec::new();
     let mut factor = 1.0;
     for gate in gates {
-        if taken.len() == GATES_MAX || factor > ENOUGH || gate.output > GATE_OUTPUTS {
+        if taken.len() == GATES_MAX || factor > ENOUGH || gate.output > LAST_OUTPUT {
             break;
         }
         factor *= f64::from(gate.modulus.modulus) / (gate.residues.len() as f64).max(1.0);
