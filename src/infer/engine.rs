@@ -9,6 +9,7 @@ use super::job::{Found, Job, JobResult};
 use super::kept::{Kept, Memo};
 use super::strides::{self, Shown};
 use super::told::Told;
+use super::ways;
 use crate::dataset::maps::NamesText;
 use crate::order::SharedSampler;
 use crate::order::spec::OrderSpec;
@@ -75,9 +76,15 @@ impl Followed {
 
     /// The order that goes on by another way, from the planner's epoch `to` on, and the number of that epoch in it.
     fn by(&self, to: Epoch, way: Way) -> Option<(OrderSpec, Epoch, SharedSampler)> {
-        let (spec, epoch) = strides::by(&self.spec, to.checked_sub(1 + self.ahead)?, way)?;
+        let (spec, epoch) = ways::by(&self.spec, to.checked_sub(1 + self.ahead)?, way)?;
         let sampler = spec.sampler(u32::try_from(self.samples.len()).ok()?).ok()?;
         Some((spec, epoch, sampler))
+    }
+
+    /// When it would go on by this way, in words.
+    #[must_use]
+    pub fn condition(&self, way: Way) -> String {
+        ways::condition(&self.spec, way)
     }
 
     /// What is to be told of the order: how it was found, and what became of it.
@@ -170,18 +177,17 @@ impl Engine {
             {
                 if let Some((_, before)) = strides::output_of(&followed.spec, 0) {
                     followed.shown.note(before);
+                    followed.shown.note(going.way);
                 }
-                followed.shown.note(going.way);
-                followed.why = format!("the default generator goes on, {} outputs after the epoch before", going.way);
+                followed.why = ways::why(&followed.spec, going.way);
                 (followed.way, followed.ahead) = (going.way, going.reached - epoch);
                 (followed.spec, followed.sampler) = (OrderSpec { epoch, epochs: None, ..spec }, sampler);
                 inference.went_on(order, &followed.spec);
             }
             followed.went = Some(going);
-            let Some((_, stride)) = strides::output_of(&followed.spec, 0) else { continue };
             let beside = inference.beside(order, going.began);
-            let samples = followed.samples.len() as u64;
-            self.planner.set_ways(order, &strides::ways(stride, going, samples, beside, &followed.shown));
+            let (samples, epoch) = (followed.samples.len() as u64, going.epoch.saturating_sub(followed.ahead));
+            self.planner.set_ways(order, &ways::on(&followed.spec, epoch, going, samples, beside, &followed.shown));
         }
     }
 

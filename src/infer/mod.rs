@@ -4,7 +4,8 @@
 //! opens of each pass, `group` decides which rung of the ladder is due, `cost` whether it is paid for and `walks` whether it makes sense. `job` is
 //! a search (run elsewhere), `rungs` what it tries, `maps` the numberings it tries it in, `proof` says whether an order explains the opens and
 //! `batches` to whom batches are dealt. `kept` is what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch`
-//! the dictionary of torch's seeds, `strides` how its default generator may go on, `told` what environments say; `verify` does it all offline.
+//! the dictionary of torch's seeds, `strides` how its default generator may go on, `ways` how any order may, `told` what environments say; `verify` does it all
+//! offline.
 //!
 //! Right or silent: nothing is followed that is not proved by a likelihood ratio of 10^6 times the orders tried, in order along each stream.
 //!
@@ -31,6 +32,7 @@ pub mod verify;
 #[cfg(test)]
 mod walk_tests;
 mod walks;
+mod ways;
 
 pub use engine::{Engine, Followed};
 pub use inference::{InferConfig, Inference, Proposal};

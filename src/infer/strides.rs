@@ -1,5 +1,5 @@
 //! How far a default generator goes on between two epochs, where one epoch was seen: the few strides that loaders have (field notes «orders» §1,
-//! §5d), the likeliest first. The planner holds them side by side until the next epoch's first opens decide.
+//! §5d), the likeliest first.
 //!
 //! Not here: strides nobody thought of, which are searched for once the epoch has begun (`rungs/known`).
 

@@ -3,6 +3,7 @@
 //! A pass is also the unit of a hypothesis: "the readers are in epoch e, here" is a pass with a [`Belief`]. It does not decide anything;
 //! `cursor.rs` compares passes.
 
+mod begins;
 mod recent;
 mod until;
 mod widened;
@@ -15,6 +16,7 @@ use super::belief::{Belief, Density, ELSEWHERE, Kernel};
 use super::count::EpochCount;
 use super::next_use::Round;
 use crate::types::{Epoch, FileIndex};
+use begins::Begins;
 use recent::Recent;
 
 /// An epoch's order and its inverse: the places of each file, in compressed rows (8 bytes a file).
@@ -173,6 +175,7 @@ pub(crate) struct Pass {
     /// Maximal runs of opened places along each rank's stream.
     runs: u32,
     last: HashMap<u32, Last>,
+    begins: Begins,
     /// The last jump forward that was longer than a step, in places; 0: none yet.
     jump: u32,
     /// Where reading begins, if known.
@@ -211,6 +214,7 @@ impl Pass {
             opened_count: 0,
             runs: 0,
             last: HashMap::new(),
+            begins: Begins::default(),
             jump: 0,
             start,
             high: begin,
@@ -294,7 +298,7 @@ impl Pass {
         let usual = (self.len() / REACH_SHARE).clamp(REACH_LEAST, REACH_MOST.saturating_mul(self.index.order.stride.max(1)));
         // As far again as was seen: the slowest may be a whole round behind.
         let reach = if self.widest_before > 0 { self.widest().saturating_mul(2).max(REACH_LEAST) } else { usual.max(self.widest) };
-        place < self.front.saturating_add(reach)
+        place < self.front.saturating_add(reach) || last.is_none() && self.begins.is_next(place)
     }
 
     /// Close to its end: another pass may begin any moment.
@@ -440,6 +444,9 @@ impl Pass {
             self.recent[(place % stride) as usize].push(place);
             self.front = self.find_front();
             self.widest = self.widest.max(self.spread());
+            if began {
+                self.begins.note(place);
+            }
             let gap = before.filter(|_| !before_opened);
             match process {
                 // A worker's first open is the start of a batch: the place before it is another worker's, for as long as a batch takes.

@@ -479,8 +479,8 @@ pub fn predicted(stats: &Stats) -> String {
             text += path;
             text.push('\n');
         }
-        for (outputs, files) in &order.perhaps {
-            text += &format!("# {}: perhaps, if its generator gives {outputs} numbers between two epochs\n", order.id);
+        for (condition, files) in &order.perhaps {
+            text += &format!("# {}: perhaps, if {condition}\n", order.id);
             for path in files {
                 text += path;
                 text.push('\n');

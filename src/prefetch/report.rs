@@ -106,7 +106,7 @@ impl Reporter {
             note,
             epochs: planner.epochs(index).map(|epoch| status(epoch, starved_in(epoch.epoch))).collect(),
             upcoming: planner.upcoming(index, now, UPCOMING).into_iter().map(|(_, file)| path(file)).collect(),
-            perhaps: perhaps.map(|(way, files)| (way, files.into_iter().map(path).collect())).collect(),
+            perhaps: perhaps.map(|(way, files)| (followed.condition(way), files.into_iter().map(path).collect())).collect(),
         }
     }
 }

@@ -199,8 +199,8 @@ pub struct OrderStatus {
     pub epochs: Vec<EpochStatus>,
     /// Paths of the files that will be read next.
     pub upcoming: Vec<String>,
-    /// ... if the order goes on otherwise than supposed: by the outputs of its generator that are drawn between two epochs.
-    pub perhaps: Vec<(u64, Vec<String>)>,
+    /// ... if the order goes on otherwise than supposed: the condition, in words.
+    pub perhaps: Vec<(String, Vec<String>)>,
 }
 
 /// One epoch of one order.

@@ -61,26 +61,24 @@ fn no_order_is_believed_that_is_not_there() {
     // large ones cost seconds in a debug build
     let most = if std::env::var_os("BELADY_TEST_RUNS").is_some() { 5_000 } else { 150 };
     let mut wrong = Vec::new();
-    let mut found: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+    let mut found: BTreeMap<String, (u32, u32, u32)> = BTreeMap::new();
     let first = number("BELADY_TEST_FROM", 0);
     for number in first..first + runs {
         let run = Run::new(seed, number, most);
         let report = report(&run, deep);
-        let kind = run.name.split_once(' ').map_or("", |(_, name)| name.split(',').next().unwrap_or(name));
-        let kind = if kind == "planted" { format!("planted,{}", run.name.split(',').nth(1).unwrap_or("")) } else { kind.to_owned() };
-        let row = found.entry(kind).or_default();
-        *row = (row.0 + 1, row.1 + u32::from(!report.orders.is_empty()));
         if runs == 1 {
             println!("{}: {report:#?}", run.name);
         }
         let faults = faults(&run, &report);
+        let row = found.entry(run.kind.clone()).or_default();
+        *row = (row.0 + 1, row.1 + u32::from(!report.orders.is_empty()), row.2 + u32::from(!faults.is_empty()));
         if !faults.is_empty() {
             eprintln!("{}: {}", run.name, faults.join("\n    "));
             wrong.push(run.name);
         }
     }
-    for (kind, (runs, found)) in found {
-        println!("{kind}: {found} of {runs} followed");
+    for (kind, (runs, found, faults)) in found {
+        println!("{kind}: {found} of {runs} followed, {faults} wrong");
     }
     assert!(wrong.is_empty(), "{} of {runs}: {wrong:#?}", wrong.len());
 }

@@ -276,6 +276,29 @@ fn orders_of_other_libraries_are_found_and_followed_through_epochs() {
     }
 }
 
+/// The first epoch of a list that is shuffled says nothing of how it is shuffled again.
+#[test]
+fn how_a_list_is_shuffled_again_is_held_open_until_it_is() {
+    for (text, n, workers, batch, process) in [
+        ("numpy-legacy:seed=1:again=in-place", 896u32, 4, 224, 1),
+        ("numpy-generator:seed=42:again=reseeded", 1_000, 2, 16, 1),
+        ("python-shuffle:seed=0:again=in-place", 1_000, 1, 32, 0),
+        ("python-sample:seed=0:again=permutation", 500, 2, 32, 1),
+    ] {
+        let (mut opens, mut die) = (Vec::new(), Die(17));
+        for epoch in 0..3u32 {
+            let read = loaders(&[made(text, n, u64::from(epoch))], workers, batch, 1 + 10 * epoch, &mut die);
+            opens.extend(read.into_iter().map(|(reader, sample)| (reader * process, sample)));
+        }
+        let report = report_of(n, &opens);
+        let shown = format!("{text}, {workers} workers: {report:#?}");
+        assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
+        assert!(report.events.iter().all(|(_, what)| !what.contains(": lost;")), "{shown}");
+        assert_eq!(report.orders[0].predicted, report.orders[0].later, "{shown}");
+        assert!(text.split(':').all(|part| report.orders[0].order.contains(part)), "{shown}");
+    }
+}
+
 #[test]
 fn the_command_explains_a_log() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/opens/seed42-workers2.tsv.gz");

@@ -23,6 +23,7 @@ pub(crate) enum Truth {
 
 /// Opens of one run.
 pub(crate) struct Run {
+    pub(crate) kind: String,
     pub(crate) name: String,
     /// The listing.
     pub(crate) files: Vec<String>,
@@ -386,7 +387,7 @@ impl Run {
         let n = size(most, &mut die);
         let tree = Tree::new(n, &mut die);
         let round = usize::try_from(number / 20).expect("small");
-        let (name, mut opens, truth, mut strays) = match number % 20 {
+        let (kind, mut opens, truth, mut strays) = match number % 20 {
             kind @ 0..11 => {
                 let (name, make) = UNKNOWN[(kind as usize + 11 * round) % UNKNOWN.len()];
                 (name.to_owned(), tree.named(make(&tree, &mut die)), Truth::Unknown, 0)
@@ -453,8 +454,8 @@ impl Run {
         let pace = die.pick(&[100u64, 1_000, 5_000]);
         let opens = opens.into_iter().enumerate();
         let opens = opens.map(|(at, (process, path))| Logged { at: Duration::from_micros(pace * at as u64), process, path }).collect();
-        let name = format!("{seed}/{number} {name}{noise}, {n} files");
-        Self { name, files: tree.files(), opens, truth, strays }
+        let name = format!("{seed}/{number} {kind}{noise}, {n} files");
+        Self { kind, name, files: tree.files(), opens, truth, strays }
     }
 
     /// The listing as a log.

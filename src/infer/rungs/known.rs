@@ -168,14 +168,7 @@ impl Search<'_> {
 
     /// The other ways in which a program may shuffle again.
     fn ways_on(kind: OrderKind) -> Vec<OrderKind> {
-        let all = Again::ALL.map(|(_, again)| again);
-        let all = all.into_iter();
-        match kind {
-            OrderKind::NumpyLegacy { .. } => all.map(|again| OrderKind::NumpyLegacy { again }).collect(),
-            OrderKind::NumpyGenerator { .. } => all.map(|again| OrderKind::NumpyGenerator { again }).collect(),
-            OrderKind::PythonShuffle { .. } => all.map(|again| OrderKind::PythonShuffle { again }).collect(),
-            OrderKind::PythonSample { k, .. } => all.map(|again| OrderKind::PythonSample { k, again }).collect(),
-            _ => Vec::new(),
-        }
+        let all = Again::ALL.map(|(_, again)| kind.shuffled(again));
+        if kind.again().is_some() { all.to_vec() } else { Vec::new() }
     }
 }

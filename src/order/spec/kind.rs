@@ -324,6 +324,30 @@ impl OrderKind {
         Some(Self::Accelerate { sampler, split_batches: false })
     }
 
+    /// How its list is shuffled again, where one is.
+    #[must_use]
+    pub const fn again(self) -> Option<Again> {
+        match self {
+            Self::NumpyLegacy { again }
+            | Self::NumpyGenerator { again }
+            | Self::PythonShuffle { again }
+            | Self::PythonSample { again, .. } => Some(again),
+            _ => None,
+        }
+    }
+
+    /// The order whose list is shuffled again in this way; others stay what they are.
+    #[must_use]
+    pub const fn shuffled(self, again: Again) -> Self {
+        match self {
+            Self::NumpyLegacy { .. } => Self::NumpyLegacy { again },
+            Self::NumpyGenerator { .. } => Self::NumpyGenerator { again },
+            Self::PythonShuffle { .. } => Self::PythonShuffle { again },
+            Self::PythonSample { k, .. } => Self::PythonSample { k, again },
+            _ => self,
+        }
+    }
+
     /// Whether it is dealt to the ranks of a world.
     #[must_use]
     pub fn has_world(self) -> bool {
