@@ -252,7 +252,7 @@ impl Engine {
     /// A search to run elsewhere; `brief`: one that takes tens of milliseconds at most.
     pub fn next_job(&mut self, brief: bool) -> Option<Job> {
         let planner = &self.planner;
-        self.inference.as_mut()?.next_job(brief, |order| epoch_of(planner, order))
+        self.inference.as_mut()?.next_job(brief, |order| epoch_of(planner, order), |order| planner.order(order).epoch)
     }
 
     /// What it found, and how long it took. True if an order is followed on its word now.

@@ -13,6 +13,7 @@ use super::kept::Kept;
 use super::maps::MapSet;
 use super::rungs::{all_seeds, backward_seeds};
 use super::segment::{FAR_FIRST, Segment};
+use crate::dataset::maps::CandidateMap as Map;
 use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
 use crate::order::infer::needed::LINEAR_PLACES;
 use crate::order::spec::OrderSpec;
@@ -82,8 +83,8 @@ pub(super) struct Group {
     pub(super) order: Option<OrderIndex>,
     /// What is followed as that order.
     pub(super) followed: Option<OrderSpec>,
-    /// Its files, by sample.
-    pub(super) samples: Option<Arc<[FileIndex]>>,
+    /// Its files, by sample; of the one that was followed last.
+    pub(super) numbering: Option<Map>,
     /// Another group's order that has its opens where they are, and how many of them.
     pub(super) had_by: Option<(OrderIndex, u32)>,
     /// Another job reads here since that was found: until its own order is, the old one has its files by chance.

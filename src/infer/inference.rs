@@ -159,7 +159,7 @@ impl Inference {
             passes: 0,
             order: None,
             followed: None,
-            samples: None,
+            numbering: None,
             had_by: None,
             anew: false,
             widen_at: WIDEN_AT,
@@ -256,13 +256,14 @@ impl Inference {
         })
     }
 
-    /// The next search that is due; `brief`: of those that take no time. One of each runs for a group. `now`: the epoch an order is in.
-    pub fn next_job(&mut self, brief: bool, now: impl Fn(OrderIndex) -> Option<Epoch>) -> Option<Job> {
+    /// The next search that is due; `brief`: of those that take no time. One of each runs for a group. `now`: the epoch an order is in, while it is
+    /// followed; `last`: ... or was in.
+    pub fn next_job(&mut self, brief: bool, now: impl Fn(OrderIndex) -> Option<Epoch>, last: impl Fn(OrderIndex) -> Epoch) -> Option<Job> {
         let config = self.config;
         for number in 0..self.groups.len() {
             while let Some(rung) = self.groups[number].due(&config, brief) {
                 let step = self.groups[number].begin_try(rung, &config);
-                if let Some(job) = self.job(number, rung, step, &now) {
+                if let Some(job) = self.job(number, rung, step, &now, &last) {
                     return Some(job);
                 }
             }
@@ -271,7 +272,14 @@ impl Inference {
     }
 
     /// The search, if it makes sense for what was opened.
-    fn job(&mut self, number: usize, rung: Rung, step: u32, now: impl Fn(OrderIndex) -> Option<Epoch>) -> Option<Job> {
+    fn job(
+        &mut self,
+        number: usize,
+        rung: Rung,
+        step: u32,
+        now: impl Fn(OrderIndex) -> Option<Epoch>,
+        last: impl Fn(OrderIndex) -> Epoch,
+    ) -> Option<Job> {
         let group = &self.groups[number];
         let remembered: Vec<Clue> = self.imported.iter().filter(|clue| concerns(&clue.spec.root, &group.root)).cloned().collect();
         // This pass itself proves nothing.
@@ -307,8 +315,9 @@ impl Inference {
             segment: group.segment.number,
             rung,
             followed: group.followed.clone().zip(epoch).filter(|_| rung == Rung::Widen),
-            samples: group.samples.clone().filter(|_| rung == Rung::Widen),
+            numbering: group.numbering.clone().filter(|_| matches!(rung, Rung::Widen | Rung::Known)),
             strangers: if rung == Rung::Widen { group.segment.strangers(STRANGERS) } else { Vec::new() },
+            last_epoch: group.order.map(last),
             root: group.root.clone(),
             manifest: Arc::clone(&self.manifest),
             sizes: Arc::clone(&self.sizes),

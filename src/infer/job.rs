@@ -138,8 +138,10 @@ pub struct Job {
     /// The order that is followed, its epoch now, and the last opens that it did not have.
     pub(super) followed: Option<(OrderSpec, Epoch)>,
     pub(super) strangers: Vec<Seen>,
-    /// Its files, by sample.
-    pub(super) samples: Option<Arc<[FileIndex]>>,
+    /// The epoch that the group's order was in last, whether it is followed or not.
+    pub(super) last_epoch: Option<Epoch>,
+    /// Its files, by sample, or those of the one before.
+    pub(super) numbering: Option<Map>,
     /// Processes and files of many more of its opens, where this rung needs them.
     pub(super) far: Vec<(u32, FileIndex)>,
     pub(super) clues: Vec<Clue>,
@@ -228,6 +230,8 @@ pub(super) struct Search<'a> {
     pub(super) control: Control<'a>,
     pub(super) tried: f64,
     pub(super) best: Option<(f64, Found)>,
+    /// Epochs of known orders that were compared, in whatever world.
+    pub(super) compared: Vec<(OrderSpec, Epoch)>,
     /// What is proved holds for its epoch alone.
     pub(super) one_epoch: bool,
     /// Default generators that have the seed found, perhaps by chance.
@@ -280,6 +284,7 @@ impl Job {
             control,
             tried: 1.0,
             best: None,
+            compared: Vec::new(),
             one_epoch: false,
             rivals: Vec::new(),
             step: self.step,
@@ -369,6 +374,10 @@ impl Search<'_> {
         let shape = proof::shape(|sample| place_of.get(&sample).copied(), &sighting);
         let Some(shape) = shape else { return };
         let mut spec = spec.clone();
+        if spec.kind == OrderKind::TorchRandperm && shape.world > 1 {
+            // One process read it all; now ranks do.
+            spec.kind = OrderKind::TorchDistributed;
+        }
         let dealt = if shape.world == 1 && sighting.streams_known { dealt_to(&front, &place_of) } else { Dealt::Whole };
         // What is known to be dealt in batches stays so until more is seen.
         let in_batches = spec.world > 1 && spec.kind.dealt_in_batches() == Some(spec.kind);

@@ -32,8 +32,6 @@ const WITHIN: usize = 1 << 15;
 const RESUMED_MAX: usize = 4;
 /// ... up to this epoch.
 const RESUMED_UNTIL: Epoch = 64;
-/// Opens from which on that is worth its cost.
-const RESUMED_FROM: usize = 64;
 
 /// A pass as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,8 +109,8 @@ impl Sampler for Passes {
 }
 
 impl Search<'_> {
-    /// Orders of other runs and other nodes, each in its own numbering.
-    pub(super) fn remembered(&mut self, maps: &[Map]) {
+    /// Orders of other runs and other nodes, each in its own numbering; `all`: even if it has to be made.
+    pub(super) fn remembered(&mut self, maps: &[Map], all: bool) {
         let mut own: Vec<Map> = Vec::new();
         // Who says nothing of a root means what is read.
         let own_root = |clue: &Clue| {
@@ -122,7 +120,7 @@ impl Search<'_> {
         let clues: Vec<Clue> = self.job.remembered.iter().flat_map(|clue| own_root(clue).into_iter().chain([clue.clone()])).collect();
         for clue in &clues {
             let same = |map: &&Map| map.root == clue.spec.root && map.rule == clue.spec.files;
-            if maps.iter().chain(&own).any(|map| same(&map)) {
+            if !all || maps.iter().chain(&own).any(|map| same(&map)) {
                 continue;
             }
             let text = clue.spec.files.names().and_then(|file| file.in_mount()).and_then(|path| self.job.text(path));
@@ -136,23 +134,21 @@ impl Search<'_> {
         };
         for clue in &clues {
             let Some(map) = map_of(clue) else { continue };
-            self.tried += 2.0;
             // A run begins at its first epoch, and an order that held later may have held then.
             for epoch in if clue.epoch > 0 && clue.epochs.is_none() { vec![0, clue.epoch] } else { vec![clue.epoch] } {
-                self.prove(map, &clue.spec, epoch, "an order of an earlier run, or of another node");
+                self.prove_once(map, &clue.spec, epoch, "an order of an earlier run, or of another node");
             }
             if self.best.is_some() || self.control.stopped() {
                 return;
             }
         }
-        if self.job.opens().len() < RESUMED_FROM {
+        if !self.is_worth_far() {
             return;
         }
         for clue in clues.iter().filter(|clue| clue.epochs.is_none()).take(RESUMED_MAX) {
             let Some(map) = map_of(clue) else { continue };
             for epoch in (1..RESUMED_UNTIL).filter(|&epoch| epoch != clue.epoch) {
-                self.tried += 1.0;
-                self.prove(map, &clue.spec, epoch, "a later epoch of an order of an earlier run");
+                self.prove_once(map, &clue.spec, epoch, "a later epoch of an order of an earlier run");
                 if self.best.is_some() || self.control.stopped() {
                     return;
                 }

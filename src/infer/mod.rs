@@ -21,6 +21,8 @@ mod job;
 mod kept;
 mod maps;
 mod proof;
+#[cfg(test)]
+mod resume_tests;
 mod roots;
 mod rungs;
 mod segment;

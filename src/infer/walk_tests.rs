@@ -136,7 +136,7 @@ fn searched(opens: impl IntoIterator<Item = (u32, u32)>, cost: f64, config: Infe
         let Some(Node::File(file)) = manifest.find(&train(sample)) else { panic!("{}", train(sample)) };
         let now = Duration::from_micros(400 * number as u64);
         inference.opened(Seen { now, file, process, outcome: Outcome::Miss }, 0, None);
-        while let Some(job) = inference.next_job(true, |_| None).or_else(|| inference.next_job(false, |_| None)) {
+        while let Some(job) = inference.next_job(true, |_| None, |_| 0).or_else(|| inference.next_job(false, |_| None, |_| 0)) {
             match begun.iter_mut().find(|(rung, _)| *rung == job.rung()) {
                 Some((_, times)) => *times += 1,
                 None => begun.push((job.rung(), 1)),

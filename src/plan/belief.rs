@@ -140,6 +140,10 @@ impl Density {
     pub(crate) fn open(&mut self, foreign: bool) {
         self.foreign.push(foreign);
     }
+    /// Whether hardly any of the opens were of files that this node should not read, however few there were.
+    pub(crate) fn is_own(&self) -> bool {
+        !self.foreign.exceeds(1, Self::TOLERATED)
+    }
     /// Whether the place before an opened one was still unopened a short while later.
     pub(crate) fn passed_early(&mut self, passed: bool) {
         self.early.push(passed);

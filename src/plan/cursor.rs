@@ -10,6 +10,7 @@ use std::time::Duration;
 mod adopt;
 mod ahead;
 mod choice;
+mod newcomers;
 mod rate;
 mod rival;
 mod search;
@@ -17,6 +18,7 @@ mod widen;
 
 pub(crate) use choice::Choice;
 use choice::Which;
+use newcomers::Newcomers;
 use rate::Rate;
 use rival::Rival;
 
@@ -86,6 +88,7 @@ pub(crate) struct Cursor {
     rate: Rate,
     /// Nobody reads it, and others need its room: nothing is fetched ahead.
     resting: bool,
+    newcomers: Newcomers,
 }
 
 impl Cursor {
@@ -126,6 +129,7 @@ impl Cursor {
             next_trial: 0,
             rate: Rate::default(),
             resting: false,
+            newcomers: Newcomers::default(),
         }
     }
 
@@ -304,6 +308,7 @@ impl Cursor {
         choice: &Choice,
     ) -> Option<Round> {
         self.observed += 1;
+        self.greet(now, process, choice);
         if let Some(odds) = choice.odds {
             self.odds.insert(process, odds);
         }
@@ -363,6 +368,7 @@ impl Cursor {
             Some(_) => self.lose("readers leave out places of the stream: check world size and ranks", true),
             None if self.belief.is_lost() && self.is_over() => self.finish(),
             None if self.belief.is_lost() => self.lose(self.why_lost(), false),
+            None if self.newcomers.are_others() => self.lose_to_newcomers(),
             None if self.is_over() && self.passes.front().is_some_and(|pass| pass.opened_count() == pass.len()) => self.finish(),
             None => {
                 self.oppose();

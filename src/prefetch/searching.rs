@@ -17,6 +17,8 @@ const EACH_MAX: usize = 2;
 pub(super) const SEARCHES_MAX: usize = 2 * EACH_MAX;
 /// The weakest claim on a core that Linux knows among normal threads.
 const NICEST: i32 = 19;
+/// ... and that of brief searches: beside a hundred processes that start, a thread of the usual claim has a core for 10 ms in a second.
+const BRIEF: i32 = -10;
 
 /// What runs.
 #[derive(Debug)]
@@ -53,10 +55,9 @@ impl Searching {
         // A thread of its own: a priority that was lowered cannot be raised again, so it must not be one of the runtime's. The threads that it
         // starts have the priority it has then.
         let search = move || {
-            if !brief {
-                // refused only where the thread is gone; then it runs as others do
-                let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICEST);
-            }
+            // A stronger claim is refused where the mount is not root's; then it runs as others do.
+            let nice = if brief { BRIEF } else { NICEST };
+            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice);
             let began = Instant::now();
             let result = job.run(Control { stop: &stop, threads });
             // fails only when the task is gone

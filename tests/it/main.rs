@@ -24,6 +24,7 @@ mod pressure;
 mod promises;
 mod ranks;
 mod real_orders;
+mod resumed;
 mod s3_contract;
 mod sequences;
 mod server;

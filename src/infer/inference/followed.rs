@@ -9,6 +9,7 @@ use super::super::group::{FIRST_TRY, Group, JOBS_MAX, WIDEN_AT};
 use super::super::job::{Clue, Found, Rung};
 use super::super::strides::{self, Beside, Shown};
 use super::Inference;
+use crate::dataset::maps::CandidateMap as Map;
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::order::torch::RandomSource;
 use crate::plan::OrderIndex;
@@ -97,7 +98,8 @@ impl Inference {
         let group = &mut self.groups[at];
         (group.order, group.anew) = (Some(order), false);
         group.followed = locked.then(|| followed.spec.clone());
-        group.samples = locked.then(|| Arc::clone(&followed.samples));
+        let spec = &followed.spec;
+        group.numbering = locked.then(|| Map::new(spec.root.clone(), spec.files.clone(), Arc::clone(&followed.samples)));
         group.widen_at = WIDEN_AT;
         group.segment.expected = u32::try_from(files.len()).unwrap_or(u32::MAX);
         if !locked {

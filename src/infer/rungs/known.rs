@@ -20,26 +20,37 @@ use crate::types::Epoch;
 /// 128,000 samples in the main process (or one, for a million) stays within. By opens seen: the usual strides (two or four outputs a loader)
 /// are tried at once.
 const AHEAD: [(usize, u64); 3] = [(0, 64), (32, 1 << 14), (128, 1 << 20)];
-/// Epochs after a known one that are tried: a resumed run, skipped epochs.
-const EPOCHS_AHEAD: Epoch = 64;
-/// Samples shuffled for them at most, for one clue.
-const AHEAD_SAMPLES: u64 = 1 << 23;
 /// Orders of the cheap rung, for the proof's threshold.
 const CHEAP_TRIED: f64 = 16.0;
 
 impl Search<'_> {
-    /// Looks for them in so many maps, as far as there are.
+    /// Looks for them in the numbering of the order before, which is there, and in so many maps, as far as there are.
     pub(in crate::infer) fn known_orders(&mut self, maps: &mut MapSet, most: usize) {
+        let own = self.job.numbering.as_ref();
+        if let Some(own) = own {
+            self.known(own);
+            if self.best.is_none() {
+                self.remembered(std::slice::from_ref(own), false);
+            }
+            // A walk may follow one numbering nearly and another one exactly.
+            let is_found = self.best.as_ref().is_some_and(|(_, found)| self.is_exact || found.spec.kind != OrderKind::Sequential);
+            // To number a large dataset anew takes longer than dozens of readers need for their first steps.
+            if is_found || !self.is_worth_far() {
+                return;
+            }
+        }
         let most = most.max(maps.computed().len().min(MAPS_MAX));
         if !self.job.remembered.is_empty() {
             // all of them at once: what is remembered names its own
             let _last = maps.get(most.saturating_sub(1));
-            self.remembered(maps.computed());
+            self.remembered(maps.computed(), true);
         }
         for at in 0..most {
             let Some(map) = maps.get(at) else { break };
+            if own.is_some_and(|own| own.root == map.root && own.rule == map.rule) {
+                continue;
+            }
             self.known(&map);
-            // A walk may follow one numbering nearly and another one exactly.
             if self.is_exact && self.best.is_some() || self.control.stopped() {
                 break;
             }
@@ -62,8 +73,12 @@ impl Search<'_> {
             }
         }
         let mut fronts = None;
-        for clue in self.job.clues.iter().filter(|clue| clue.spec.root == map.root && clue.spec.files == map.rule) {
+        let clues = || self.job.clues.iter().filter(|clue| clue.spec.root == map.root && clue.spec.files == map.rule);
+        for clue in clues() {
             self.follow(map, clue, &mut fronts);
+        }
+        for clue in clues() {
+            self.far_epochs(map, clue);
         }
         if self.best.is_none() {
             self.recorded();
@@ -78,7 +93,7 @@ impl Search<'_> {
             return;
         }
         if spec.kind != OrderKind::Sequential {
-            self.prove(map, spec, clue.epoch, "the epoch is read again");
+            self.prove_once(map, spec, clue.epoch, "the epoch is read again");
         }
         if self.best.is_none() {
             self.prove_dealt(map, spec, clue.epoch, "other ranks of the epoch");
@@ -125,20 +140,8 @@ impl Search<'_> {
                     self.tried += 1.0;
                     self.prove(map, &OrderSpec { kind, ..spec.clone() }, clue.epoch + 1, "the generator of the epoch before goes on");
                 }
-                self.later_epochs(map, clue);
+                self.near_epochs(map, clue);
             }
-        }
-    }
-
-    /// A whole order each.
-    fn later_epochs(&mut self, map: &Map, clue: &Clue) {
-        let ahead = (AHEAD_SAMPLES / u64::from(map.len())).clamp(2, EPOCHS_AHEAD);
-        for epoch in clue.epoch + 1..=clue.epoch + ahead {
-            if self.best.is_some() {
-                return;
-            }
-            self.tried += 1.0;
-            self.prove(map, &clue.spec, epoch, "a later epoch of the order before");
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod all_seeds;
 mod backward;
+mod epochs;
 mod known;
 mod likely;
 mod linear;

@@ -33,8 +33,7 @@ struct Dealt {
 impl Search<'_> {
     /// Opens that the followed order did not have: of other ranks of it?
     pub(in crate::infer) fn widen(&mut self) {
-        let (Some((spec, now)), Some(samples)) = (&self.job.followed, &self.job.samples) else { return };
-        let map = &Map::new(spec.root.clone(), spec.files.clone(), Arc::clone(samples));
+        let (Some((spec, now)), Some(map)) = (&self.job.followed, &self.job.numbering) else { return };
         self.tried = TRIED;
         // Its own readers, ahead of where they were looked for, are no other ranks.
         let mut own: HashSet<FileIndex> = HashSet::new();

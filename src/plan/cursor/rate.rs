@@ -70,6 +70,10 @@ impl Rate {
         f64::from(opens) / self.places_per_second()
     }
 
+    pub(super) const fn has_begun(&self) -> bool {
+        self.since.is_some()
+    }
+
     pub(super) fn silence(&self, now: Duration) -> Duration {
         now.saturating_sub(self.opened_at)
     }
@@ -82,7 +86,7 @@ impl Rate {
     /// Nobody reads it any more, as far as silence can tell. Of readers that have not begun it tells nothing.
     pub(super) fn is_silent(&self, now: Duration, between_passes: bool) -> bool {
         let least = if between_passes { Self::GONE_BETWEEN } else { Self::GONE };
-        self.since.is_some() && self.silence(now) > least.max(self.pause * Self::GONE_PAUSES)
+        self.has_begun() && self.silence(now) > least.max(self.pause * Self::GONE_PAUSES)
     }
 }
 

@@ -43,6 +43,7 @@ impl Cursor {
         self.last_epoch = epoch;
         self.next_trial = 0;
         self.belief = Belief::default();
+        self.newcomers = super::Newcomers::default();
         self.rivals.clear();
         self.forget_opening();
         self.rekey = true;
@@ -101,9 +102,12 @@ impl Cursor {
                     candidate.belief.add(ELSEWHERE);
                     candidate.density.open(true);
                 }
+                // Whoever inferred it tells other readers of these files apart; here they may be the same run, dealt to another world.
+                None if candidate.index.is_over(file) && self.config.trust == Trust::Inferred => candidate.density.open(true),
                 _ => {}
             }
-            if candidate.belief.is_trusted() && (!strict || candidate.density.verdict() == Verdict::Fits) {
+            let own = self.config.trust != Trust::Inferred || candidate.density.is_own();
+            if candidate.belief.is_trusted() && own && (!strict || candidate.density.verdict() == Verdict::Fits) {
                 found = Some(number);
             } else if candidate.opened_count() > candidate.len() / 2 {
                 // It would soon have no unopened place left to be right about.
