@@ -173,8 +173,8 @@ impl Group {
         Rung::ALL.map(|rung| (schedule(rung).0, 0))
     }
 
-    /// The rung that is due; `brief`: of the brief ones.
-    pub(super) fn due(&self, config: &InferConfig, brief: bool) -> Option<Rung> {
+    /// The rung that is due; `brief`: of the brief ones; `remembers`: whether orders of other runs may be read here.
+    pub(super) fn due(&self, config: &InferConfig, brief: bool, remembers: impl Fn(&str) -> bool) -> Option<Rung> {
         let segment = &self.segment;
         if self.busy[usize::from(brief)].is_some() {
             return None;
@@ -186,7 +186,7 @@ impl Group {
             return Some(Rung::Widen);
         }
         // Nothing is known but the listing, which has had its tries.
-        if brief && looks && self.clues.is_empty() && self.begins(Rung::Usual, config) {
+        if brief && looks && self.clues.is_empty() && self.begins(Rung::Usual, config) && !remembers(&self.root) {
             return Some(Rung::Usual);
         }
         // What was begun goes on with the cheapest step of all.

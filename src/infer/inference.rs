@@ -261,7 +261,9 @@ impl Inference {
     pub fn next_job(&mut self, brief: bool, now: impl Fn(OrderIndex) -> Option<Epoch>, last: impl Fn(OrderIndex) -> Epoch) -> Option<Job> {
         let config = self.config;
         for number in 0..self.groups.len() {
-            while let Some(rung) = self.groups[number].due(&config, brief) {
+            loop {
+                let remembers = |root: &str| self.imported.iter().any(|clue| concerns(&clue.spec.root, root));
+                let Some(rung) = self.groups[number].due(&config, brief, remembers) else { break };
                 let step = self.groups[number].begin_try(rung, &config);
                 if let Some(job) = self.job(number, rung, step, &now, &last) {
                     return Some(job);

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use belady::infer::Memo;
+
 use crate::ranks::{Die, Node, Run, dealt, play, with_all};
 
 const N: u32 = 64_000;
@@ -112,6 +114,34 @@ fn with_the_same_ranks() {
 fn on_many_ranks_after_one_and_on_one_after_many() {
     both("1 → 8", 4, 32, &[leg(1, 0..1, 0.0..0.15), leg(8, 0..8, 0.15..0.4)]);
     both("8 → 1", 4, 32, &[leg(8, 0..8, 0.0..0.2), leg(1, 0..1, 0.2..0.4)]);
+}
+
+/// On a mount that has only what an earlier one kept.
+#[test]
+fn from_what_an_earlier_mount_kept() {
+    let (mut before, mut die) = (Node::new(N), Die(5));
+    let first = leg(128, 0..8, 0.0..1.4);
+    let run = |leg: &Leg, from, process, die: &mut Die| {
+        let ranks = leg.lists(128);
+        play(Run { jobs: vec![1], ranks, workers: 8, batch: 8, begin: (2_000, 3_000), lockstep: true }, from, process, die)
+    };
+    before.play(&run(&first, 0, 1_000, &mut die));
+    let kept = before.engine.memos(true);
+    for (world, samples) in [(64, 1.4..1.8), (128, 0.7..0.9), (96, 1.105..1.3)] {
+        let leg = leg(world, 8..16, samples);
+        let mut node = Node::new(N);
+        for memo in kept.clone() {
+            let Memo::Order(spec) = memo else { continue };
+            node.engine.import(*spec);
+        }
+        let opens = run(&leg, START, 2_000, &mut die);
+        node.play(&opens);
+        let wanted = format!("world {world} ranks 8-15 ");
+        let allowed = (with_all(&opens, 64) + AFTER_LAST).max(LEAST);
+        let found = node.locked_at.iter().find(|(_, what)| what.contains(&wanted)).map(|(at, _)| *at);
+        assert!(found.is_some_and(|at| at <= allowed), "{wanted}, {allowed} allowed: {}", node.text());
+        assert!(node.wrong == 0 && node.engine.followed().len() == 1, "{}", node.text());
+    }
 }
 
 /// Several epochs on.

@@ -12,9 +12,10 @@ use crate::types::Epoch;
 const EPOCHS_AHEAD: Epoch = 64;
 /// Samples shuffled for them at most, for one clue.
 const AHEAD_SAMPLES: u64 = 1 << 23;
-/// Opens from which on all these are worth their cost: so many, and so many of each reader, or there is no step by which a world is told.
+/// Opens from which on all these are worth their cost: so many, and so many that are not a reader's first, or there is hardly a step by which a
+/// world is told.
 const FAR_FROM: usize = 64;
-const OF_EACH: usize = 2;
+const FAR_STEPS: usize = 24;
 
 impl Search<'_> {
     /// The epoch that was read last, and those beside it: a run is taken up again near where it was left.
@@ -40,7 +41,7 @@ impl Search<'_> {
     /// Whether the right epoch would be proved: otherwise none is.
     pub(in crate::infer) fn is_worth_far(&self) -> bool {
         let opens = self.job.opens().len();
-        opens >= FAR_FROM && opens >= OF_EACH * self.streams()
+        opens >= FAR_FROM && opens >= FAR_STEPS + self.streams()
     }
 
     fn one_of_epochs(&mut self, map: &Map, clue: &Clue, epoch: Epoch, why: &str) {
