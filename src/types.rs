@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub mod rule;
 
@@ -145,7 +146,7 @@ pub enum Outcome {
 }
 
 /// What readers do, told to the planner. Sent with `try_send` on a bounded queue: when it is full the event is counted and dropped,
-/// a read never waits for the planner.
+/// a read never waits for the planner. It says when, because events gather before they are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadEvent {
     /// A process (pid as FUSE gives it, in truth the thread id; 0 = unknown) opened a file and found its bytes so.
@@ -153,6 +154,7 @@ pub enum ReadEvent {
         file: FileIndex,
         process: u32,
         outcome: Outcome,
+        at: Instant,
     },
     /// The last handle of a file was closed.
     Released {
@@ -161,9 +163,11 @@ pub enum ReadEvent {
     /// An open or read of this process began to wait for the store, and ended to. Sent in pairs, in the order of the waits.
     WaitBegan {
         process: u32,
+        at: Instant,
     },
     WaitEnded {
         process: u32,
+        at: Instant,
     },
 }
 

@@ -29,7 +29,7 @@ use crate::types::FileIndex;
 
 use pressure::Watch;
 
-/// Read events that wait for the planner: a second of opens at 64,000 a second; 16 B each.
+/// Read events that wait for the planner: a second of opens at 64,000 a second; 32 B each.
 const READ_EVENTS_MAX: usize = 1 << 16;
 /// Orders found elsewhere that wait for the planner: one for each part of a dataset and then some.
 const IMPORTS_MAX: usize = 64;

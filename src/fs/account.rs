@@ -28,7 +28,7 @@ impl Accounts {
         if self.count_accesses {
             self.stats.reads.accesses.count(outcome, size);
         }
-        self.send(ReadEvent::Opened { file, process, outcome });
+        self.send(ReadEvent::Opened { file, process, outcome, at: Instant::now().into_std() });
     }
 
     /// The last handle of a file was closed.
@@ -43,13 +43,15 @@ impl Accounts {
 
     /// A wait for the store begins; it ends when the guard is dropped.
     pub(crate) fn wait(&self, process: u32) -> Wait<'_> {
-        Wait { accounts: self, began: Instant::now(), process, end: self.send_wait_began(process) }
+        let began = Instant::now();
+        Wait { accounts: self, began, process, end: self.send_wait_began(process, began) }
     }
 
     /// Began and ended come in pairs: room for the second is taken before the first is sent.
-    fn send_wait_began(&self, process: u32) -> Option<mpsc::OwnedPermit<ReadEvent>> {
+    fn send_wait_began(&self, process: u32, at: Instant) -> Option<mpsc::OwnedPermit<ReadEvent>> {
         let events = self.events.clone()?;
-        let sent = events.clone().try_reserve_owned().ok().filter(|_| events.try_send(ReadEvent::WaitBegan { process }).is_ok());
+        let began = ReadEvent::WaitBegan { process, at: at.into_std() };
+        let sent = events.clone().try_reserve_owned().ok().filter(|_| events.try_send(began).is_ok());
         if sent.is_none() {
             self.stats.reads.events_dropped.add(2);
         }
@@ -76,10 +78,11 @@ pub(crate) struct Wait<'a> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let now = Instant::now();
+        let micros = u64::try_from((now - self.began).as_micros()).unwrap_or(u64::MAX);
         self.accounts.stats.reads.wait_micros.add(micros);
         if let Some(permit) = self.end.take() {
-            permit.send(ReadEvent::WaitEnded { process: self.process });
+            permit.send(ReadEvent::WaitEnded { process: self.process, at: now.into_std() });
         }
     }
 }
@@ -100,7 +103,10 @@ mod tests {
         while let Ok(event) = rx.try_recv() {
             seen.push(event);
         }
-        assert_eq!(seen, [ReadEvent::WaitBegan { process: 1 }, ReadEvent::WaitEnded { process: 1 }]);
+        let [ReadEvent::WaitBegan { process: 1, at: began }, ReadEvent::WaitEnded { process: 1, at: ended }] = seen[..] else {
+            panic!("{seen:?}")
+        };
+        assert!(began <= ended);
         assert_eq!(accounts.stats.reads.events_dropped.get(), 2);
     }
 

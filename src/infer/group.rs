@@ -179,14 +179,15 @@ impl Group {
         if self.busy[usize::from(brief)].is_some() {
             return None;
         }
-        let looks = segment.count >= FIRST_TRY && segment.is_unexplained() && !segment.may_begin();
+        // Looked at last: at most opens nothing is due.
+        let looks = || segment.count >= FIRST_TRY && segment.is_unexplained() && !segment.may_begin();
         // Strangers that are no ranks of it may be the run that comes after, with another world: both have their turn.
-        let known = looks && self.widened > 0 && self.begins(Rung::Known, config);
-        if brief && self.may_widen() && !known {
+        let known = || self.widened > 0 && self.begins(Rung::Known, config) && looks();
+        if brief && self.may_widen() && !known() {
             return Some(Rung::Widen);
         }
         // Nothing is known but the listing, which has had its tries.
-        if brief && looks && self.clues.is_empty() && self.begins(Rung::Usual, config) && !remembers(&self.root) {
+        if brief && self.clues.is_empty() && self.begins(Rung::Usual, config) && looks() && !remembers(&self.root) {
             return Some(Rung::Usual);
         }
         // What was begun goes on with the cheapest step of all.
@@ -195,8 +196,7 @@ impl Group {
         let due = due.filter(|&rung| self.begins(rung, config) || self.goes_on(rung, config));
         let due = due.min_by(|&a, &b| price(a).total_cmp(&price(b)));
         let origin = (self.origin && !brief).then_some(Rung::Origin);
-        // Looked at last: at most opens nothing is due.
-        due.filter(|_| looks).or(origin)
+        due.filter(|_| looks()).or(origin)
     }
 
     /// Some read the order that is followed, and some do not: they may be ranks of it.

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -26,13 +26,14 @@ use crate::stats::Stats;
 use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent};
 
 mod announce;
-mod gather;
+mod gathering;
 pub mod keeping;
 mod report;
 mod searching;
 pub mod starved;
 mod texts;
 
+pub use report::predicted;
 use starved::Starvation;
 
 /// Events taken from a queue at once.
@@ -104,6 +105,7 @@ struct Task {
     /// File of each version asked for and not yet answered.
     asked: HashMap<ObjectId, FileIndex>,
     starvation: Starvation,
+    gathering: gathering::Gathering,
     announcer: announce::Announcer,
     texts: texts::Texts,
     computed: mpsc::Sender<Computed>,
@@ -132,11 +134,12 @@ pub async fn run(
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut read_batch, mut landing_batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-    let (mut gathered, mut gathering) = (std::pin::pin!(tokio::time::sleep(gather::FOLLOWED)), false);
+    let (mut gathered, mut gathering) = (std::pin::pin!(tokio::time::sleep(Duration::ZERO)), false);
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
-            n = landings.recv_many(&mut landing_batch, BATCH) => {
+            // nobody waits for what they tell before anything is planned
+            n = landings.recv_many(&mut landing_batch, BATCH), if task.planned || !gathering => {
                 if n == 0 { break }
                 for event in landing_batch.drain(..) { task.landed(event); }
             }
@@ -144,8 +147,9 @@ pub async fn run(
             n = reads.recv_many(&mut read_batch, BATCH), if !gathering => {
                 if n == 0 { break }
                 gathering = n < BATCH;
-                gathered.as_mut().reset(Instant::now() + gather::pause(&task.states));
                 for event in read_batch.drain(..) { task.read(event); }
+                let followed = task.is_followed();
+                gathered.as_mut().reset(Instant::now() + task.gathering.time(followed));
             }
             _ = &mut task.parts.scanned, if scanning => {
                 scanning = false;
@@ -216,6 +220,7 @@ impl Task {
             actions: Vec::new(),
             asked: HashMap::new(),
             starvation: Starvation::default(),
+            gathering: gathering::Gathering::default(),
             announcer: announce::Announcer::new(files),
             texts: texts::Texts::new(texts),
             computed,
@@ -227,6 +232,10 @@ impl Task {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    fn since_began(&self, at: std::time::Instant) -> Duration {
+        Instant::from_std(at).saturating_duration_since(self.began)
     }
 
     fn handle(&mut self, event: Event) {
@@ -251,11 +260,13 @@ impl Task {
     fn read(&mut self, event: ReadEvent) {
         let now = self.now();
         match event {
-            ReadEvent::Opened { file, process, outcome } => {
+            ReadEvent::Opened { file, process, outcome, at } => {
+                let then = self.since_began(at);
                 if let Some(recorder) = &self.parts.recorder {
-                    recorder.record(now, process, file);
+                    recorder.record(then, process, file);
                 }
-                self.starvation.active(now, process);
+                self.starvation.active(then, process);
+                self.gathering.opened();
                 if let Some(watcher) = &mut self.watcher {
                     watcher.opened(now, process);
                 }
@@ -265,8 +276,8 @@ impl Task {
                 }
             }
             ReadEvent::Released { file } => self.handle(Event::Released { file }),
-            ReadEvent::WaitBegan { process } => self.starvation.wait_began(now, process),
-            ReadEvent::WaitEnded { process } => self.starvation.wait_ended(now, process),
+            ReadEvent::WaitBegan { process, at } => self.starvation.wait_began(self.since_began(at), process),
+            ReadEvent::WaitEnded { process, at } => self.starvation.wait_ended(self.since_began(at), process),
         }
     }
 
@@ -404,13 +415,17 @@ impl Task {
         if !self.engine.finished(now, result, seconds, &mut self.actions) {
             return;
         }
-        let followed = (0..self.engine.followed().len()).any(|order| self.engine.planner().order(order).state == OrderState::Locked);
-        if followed && !self.planned {
+        if self.is_followed() && !self.planned {
             self.planned = true;
             if self.scanned {
                 self.found();
             }
         }
+    }
+
+    fn is_followed(&self) -> bool {
+        let planner = self.engine.planner();
+        (0..planner.orders()).any(|order| planner.order(order).state == OrderState::Locked)
     }
 
     /// What an earlier run left.
@@ -466,29 +481,4 @@ fn hash_of_job(job: &Job) -> u64 {
 /// Manifests are indexed by `u32`: `Manifest::build` refuses more.
 fn narrow(index: usize) -> u32 {
     u32::try_from(index).expect("a manifest has fewer than 2^32 files")
-}
-
-/// The files that will be read next, a line each: what `.belady/order` shows.
-#[must_use]
-pub fn predicted(stats: &Stats) -> String {
-    let orders = stats.orders.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut text = String::new();
-    for order in orders.iter() {
-        text += &format!("# {}: {}, epoch {}, place {} of {}\n", order.id, order.state, order.epoch, order.position, order.length);
-        for path in &order.upcoming {
-            text += path;
-            text.push('\n');
-        }
-        for (condition, files) in &order.perhaps {
-            text += &format!("# {}: perhaps, if {condition}\n", order.id);
-            for path in files {
-                text += path;
-                text.push('\n');
-            }
-        }
-    }
-    if orders.is_empty() {
-        text.push_str("# no order is known: none is declared (--order), and none was found in the opens yet\n");
-    }
-    text
 }

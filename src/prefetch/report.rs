@@ -142,3 +142,28 @@ fn set(all: &Outcomes, totals: &EpochCount) {
     all.late_bytes.set(totals.late_bytes);
     all.miss_bytes.set(totals.miss_bytes);
 }
+
+/// The files that will be read next, a line each: what `.belady/order` shows.
+#[must_use]
+pub fn predicted(stats: &Stats) -> String {
+    let orders = stats.orders.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut text = String::new();
+    for order in orders.iter() {
+        text += &format!("# {}: {}, epoch {}, place {} of {}\n", order.id, order.state, order.epoch, order.position, order.length);
+        for path in &order.upcoming {
+            text += path;
+            text.push('\n');
+        }
+        for (condition, files) in &order.perhaps {
+            text += &format!("# {}: perhaps, if {condition}\n", order.id);
+            for path in files {
+                text += path;
+                text.push('\n');
+            }
+        }
+    }
+    if orders.is_empty() {
+        text.push_str("# no order is known: none is declared (--order), and none was found in the opens yet\n");
+    }
+    text
+}

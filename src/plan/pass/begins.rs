@@ -1,8 +1,10 @@
 //! Where processes begin to read: a piece after the last one's (a loader's batches, what `xargs -n` hands out), so that the next one's first open
 //! is known before it comes, however far the slowest is behind.
 
-/// Distances remembered: the last one may be of two pieces, where workers come in another sequence.
+/// Distances remembered: the last one may be of two pieces, where processes come in another sequence.
 const REMEMBERED: usize = 2;
+/// Pieces of processes that are still starting, or whose first open was lost.
+const AWAITED: u32 = 3;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,8 +28,8 @@ impl Begins {
 
     /// Whether the next process begins here.
     pub(super) fn is_next(&self, place: u32) -> bool {
-        let ahead = self.furthest.and_then(|furthest| place.checked_sub(furthest));
-        ahead.is_some() && self.pieces.contains(&ahead)
+        let Some(ahead) = self.furthest.and_then(|furthest| place.checked_sub(furthest)) else { return false };
+        ahead > 0 && self.pieces.iter().flatten().any(|&piece| ahead.is_multiple_of(piece) && ahead / piece <= 1 + AWAITED)
     }
 }
 
@@ -42,7 +44,7 @@ mod tests {
             assert!(!begins.is_next(place));
             begins.note(place);
         }
-        for (place, next) in [(136, true), (164, true), (165, false), (228, false)] {
+        for (place, next) in [(136, true), (164, true), (165, false), (292, true), (356, true), (420, false)] {
             assert_eq!(begins.is_next(place), next, "{place}");
         }
         // the one between comes last
