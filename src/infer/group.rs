@@ -222,7 +222,8 @@ impl Group {
             Rung::Widen => false,
             Rung::Known => time || self.settled(rung).is_some(),
             Rung::Usual => (fresh && time || self.settled(rung).is_some()) && (self.is_free(config) || self.left() > 0.0),
-            Rung::Likely => fresh && time || self.settled(rung).is_some(),
+            // A file of each process says nothing of its stream.
+            Rung::Likely => (fresh && time || self.settled(rung).is_some()) && !segment.are_all_new(0),
             Rung::Others => time && self.is_met() && (tried == 0 || fresh),
             Rung::Meet => time && self.files >= MEET_FROM,
             Rung::Exhaustive => {

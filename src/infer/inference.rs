@@ -106,6 +106,9 @@ impl Inference {
         }
         let claimed = claimed.is_some() && claimed == group.order && !group.anew;
         let begins = group.segment.open(seen, claimed);
+        if group.segment.lost_streams() {
+            group.try_anew();
+        }
         // Whole, or over.
         if (begins.is_some() || group.segment.distinct == group.files)
             && let Some(kept) = group.keep()

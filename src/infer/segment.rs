@@ -29,6 +29,11 @@ const YOUNG: usize = 128;
 const YOUNG_FROM: usize = 1_024 / 64;
 /// Opens of only new processes that make one, when the others have read [`SETTLED`] opens or files come again.
 const ONLY_NEW: usize = 16;
+/// Opens after which it shows that nearly all are of processes that open one file each and are gone (`pipe:cat` for each shard, a shell's loop):
+/// more than a node's workers open while they all begin. Their ids tell nothing then.
+pub(super) const PASSING: u32 = 256;
+/// Files that such processes open twice, and processes of another kind among them.
+const NOT_PASSING: u32 = 6;
 /// More than a loader reads ahead while one of its workers is still starting (256 a batch, 2 batches, 2 workers).
 const SETTLED: u32 = 1_024;
 /// Opens not predicted among the last [`LOOK_BACK`] that end what was predicted.
@@ -67,6 +72,8 @@ pub(super) struct Segment {
     pub(super) newest_at: u32,
     pub(super) began: Duration,
     processes: HashMap<u32, u32>,
+    /// Its processes open one file each.
+    is_passing: bool,
     opened: Vec<u64>,
     /// Files in the sequence of their first open.
     pub(super) order: Vec<FileIndex>,
@@ -91,6 +98,7 @@ impl Segment {
             newest_at: 0,
             began: Duration::ZERO,
             processes: HashMap::new(),
+            is_passing: false,
             opened: vec![0; files.div_ceil(64)],
             order: Vec::new(),
             expected: 0,
@@ -101,6 +109,7 @@ impl Segment {
 
     /// Notes an open. `Some`: another pass has begun, and these are its opens, this one included.
     pub(super) fn open(&mut self, seen: Seen, claimed: bool) -> Option<Vec<(Seen, bool)>> {
+        let seen = if self.is_passing { Seen { process: 0, ..seen } } else { seen };
         let repeat = self.is_opened(seen.file);
         if self.expected > 0 && self.distinct >= self.expected && repeat && !claimed {
             return Some(vec![(seen, claimed)]);
@@ -138,7 +147,30 @@ impl Segment {
                 self.order.push(seen.file);
             }
         }
+        if self.count == PASSING && self.are_all_new(NOT_PASSING) {
+            self.forget_processes();
+        }
         self.begins()
+    }
+
+    /// Each open is of another process, but for so many.
+    pub(super) fn are_all_new(&self, but: u32) -> bool {
+        u32::try_from(self.processes.len()).is_ok_and(|processes| processes + but >= self.count)
+    }
+
+    /// They are nobody known: the forms that need no streams do.
+    fn forget_processes(&mut self) {
+        self.is_passing = true;
+        self.front.iter_mut().for_each(|seen| seen.process = 0);
+        self.last.iter_mut().for_each(|noted| noted.seen.process = 0);
+        self.far.iter_mut().for_each(|(process, _)| *process = 0);
+        self.processes = HashMap::from([(0, 0)]);
+        self.newest_at = 0;
+    }
+
+    /// It has just shown that no streams can be told: all is to be looked at again.
+    pub(super) const fn lost_streams(&self) -> bool {
+        self.is_passing && self.count == PASSING
     }
 
     fn is_opened(&self, file: FileIndex) -> bool {
@@ -165,7 +197,8 @@ impl Segment {
         let unclaimed = || self.last.iter().rev().take(ONLY_NEW).filter(|noted| !noted.claimed).count();
         // A run that is taken up again with another world has some of its files where the old one had them.
         let departs = claimed_before && unclaimed() >= ONLY_NEW / 4;
-        if only_new && (oldest > SETTLED || departs || count(&|noted| noted.repeat) > 0) {
+        // Where each open is another process' no run begins.
+        if only_new && !self.are_all_new(0) && (oldest > SETTLED || departs || count(&|noted| noted.repeat) > 0) {
             let start = self.last.len() - ONLY_NEW;
             return Some(self.last.iter().skip(start).map(|noted| (noted.seen, noted.claimed)).collect());
         }

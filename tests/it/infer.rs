@@ -299,6 +299,25 @@ fn how_a_list_is_shuffled_again_is_held_open_until_it_is() {
     }
 }
 
+/// `pipe:cat` opens each shard in a process of its own, which is gone before anybody can ask whose child it was.
+#[test]
+fn shards_that_are_each_read_by_a_process_of_its_own_are_found() {
+    let n = 600;
+    let log: Vec<Logged> = (0..3u64)
+        .flat_map(|epoch| randperm(n, &mut Mt19937::new(42 + epoch)))
+        .zip(1u32..)
+        .map(|(shard, open)| Logged {
+            at: Duration::from_millis(u64::from(open) * 10),
+            process: 1_000 + open,
+            path: format!("shards/{shard:05}.tar"),
+        })
+        .collect();
+    let report = verify(&Arc::new(manifest_of(&log)), &log, BRIEF, &|| Duration::ZERO, &|_| {});
+    let order = &report.orders[0];
+    assert_eq!((report.state, order.seed, order.world), ("locked", 42, 1), "{report:#?}");
+    assert!(order.locked_after <= 260 && order.predicted == order.later, "{order:#?}");
+}
+
 #[test]
 fn the_command_explains_a_log() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/opens/seed42-workers2.tsv.gz");
