@@ -351,7 +351,7 @@ impl Planner {
             let (file, round) = (pass.file(place), pass.round);
             let size = self.rooms[file.at()];
             if self.books.ahead_files() > 0 && self.books.ahead_bytes() + size > self.window.limit() {
-                if self.let_rest(order) {
+                if self.let_rest(order, pass_number) {
                     continue;
                 }
                 return;
@@ -371,7 +371,7 @@ impl Planner {
                     self.orders[order].leave(pass_number, place);
                     continue;
                 }
-                if self.let_rest(order) {
+                if self.let_rest(order, pass_number) {
                     continue;
                 }
                 return;
@@ -388,11 +388,12 @@ impl Planner {
 
     /// The place to fetch next: order, pass, place.
     fn earliest(&mut self, steps: &mut u32) -> Option<(OrderIndex, usize, u32)> {
-        let now = self.now;
+        let (now, waiting) = (self.now, self.is_read().then(|| self.front_of_waiting()));
         let Self { orders, books, .. } = self;
         let mut best: Option<(f64, (OrderIndex, usize, u32))> = None;
         for (number, order) in orders.iter_mut().enumerate() {
-            let next = order.next_missing(now, steps, |file, round| match books.class(file) {
+            let most = waiting.filter(|_| order.waits(now));
+            let next = order.next_missing(now, most, steps, |file, round| match books.class(file) {
                 Class::Absent => false,
                 Class::Disposable => {
                     books.hold(file, Class::Kept, round);

@@ -70,9 +70,18 @@ fn check_sound(forecast: &Forecast) {
 }
 
 fn check_right(forecast: &Forecast, order: usize) {
+    check_wasted(forecast, order, 5);
+}
+
+/// Beside readers, what waits for its next pass gives up half of the window: some of it is fetched twice.
+fn check_shared(forecast: &Forecast, order: usize) {
+    check_wasted(forecast, order, 20);
+}
+
+fn check_wasted(forecast: &Forecast, order: usize, per_mille: u64) {
     check_followed(forecast, order);
     let wasted = forecast.view.wasted;
-    assert!(wasted.files * 200 <= forecast.view.issued.max(1), "{wasted:?} of {}", forecast.view.issued);
+    assert!(wasted.files * 1000 <= forecast.view.issued.max(1) * per_mille, "{wasted:?} of {}", forecast.view.issued);
 }
 
 pub(super) fn check_followed(forecast: &Forecast, order: usize) {
@@ -257,8 +266,8 @@ fn validation_runs_beside_training() {
     let mut validation = run_of(&sequential(n..n + m), 4, LOADER);
     validation.after = Some(0);
     let forecast = simulation(n + m, u64::from(n) * 300, vec![train, validation]).run();
-    check_right(&forecast, 0);
-    check_right(&forecast, 1);
+    check_shared(&forecast, 0);
+    check_shared(&forecast, 1);
     let accesses: Vec<u64> = forecast.orders[1].epochs.iter().map(|e| e.accesses).collect();
     // The epochs are alike: an open at the boundary may be counted on either side of it.
     assert!(accesses.len() == 4 && accesses.iter().all(|&a| a.abs_diff(800) <= 4), "{accesses:?}");
@@ -270,7 +279,7 @@ fn two_jobs_read_the_same_files_in_their_own_orders() {
     let runs = vec![run_of(&shuffled(0..n, 1, 1, 0..1), 3, LOADER), run_of(&shuffled(0..n, 2, 1, 0..1), 3, LOADER)];
     let forecast = simulation(n, u64::from(n) * 400, runs).run();
     for order in 0..2 {
-        check_right(&forecast, order);
+        check_shared(&forecast, order);
         assert!(forecast.orders[order].epochs[..3].iter().all(|e| e.accesses.abs_diff(4000) <= 20), "{:#?}", forecast.orders);
     }
 }

@@ -1,10 +1,12 @@
 //! Several jobs with orders of their own over one cache that is small against the data.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::simulate::{Forecast, Readers, Run, Script};
 use super::tests::{LOADER, THREADS, check_followed, run_of, shuffled, simulation};
-use super::{EpochCount, EpochFiles};
+use super::{Action, EpochCount, EpochFiles, Event, OrderConfig, Planner, PlannerConfig};
+use crate::types::{FileIndex, Outcome};
 
 const FILES: u32 = 4000;
 
@@ -68,5 +70,69 @@ fn the_room_of_an_ended_job_is_for_the_next() {
         let forecast = simulation(FILES, u64::from(FILES) * 200, jobs).run();
         check_followed(&forecast, 2);
         assert!(forecast.orders[2].epochs[..3].iter().all(|e| missed(e) < 0.03), "{readers:?}\n{}", epochs(&forecast));
+    }
+}
+
+/// Validation is read fast after each epoch, and waits for the end of the next: a window full of its next pass would leave training none.
+#[test]
+fn validation_that_waits_leaves_training_its_room() {
+    let (n, m) = (800, 700);
+    for per_mille in [300, 500] {
+        let train = Run { compute: Duration::from_millis(5), ..run_of(&shuffled(0..n, 1, 1, 0..1), 6, LOADER) };
+        let mut validation = Run { compute: Duration::from_micros(100), ..run_of(&shuffled(n..n + m, 2, 1, 0..1), 6, LOADER) };
+        validation.after = Some(0);
+        let forecast = simulation(n + m, u64::from(n + m) * per_mille, vec![train, validation]).run();
+        check_followed(&forecast, 0);
+        assert!(forecast.orders[0].epochs[1..6].iter().all(|e| missed(e) < 0.15), "{per_mille}\n{}", epochs(&forecast));
+    }
+}
+
+/// One open near the front of an epoch that has not begun (`dataset[0]`, a logged sample) is no reader: prefetch does not go on from there.
+#[test]
+fn single_reads_between_epochs_leave_no_gap() {
+    let n = 2000u32;
+    let order = shuffled(0..n, 5, 1, 0..1);
+    let config = PlannerConfig { in_flight_max: 8, ..PlannerConfig::new(vec![u64::from(n) * 100]) };
+    let mut planner = Planner::new(config, vec![1000; n as usize].into());
+    planner.add_order(OrderConfig::default());
+    let mut here = vec![false; n as usize];
+    let mut now = Duration::ZERO;
+    let mut tell = |planner: &mut Planner, here: &mut Vec<bool>, event: Event| {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            now += Duration::from_micros(200);
+            let mut out = Vec::new();
+            planner.handle(now, event, &mut out);
+            for action in out {
+                match action {
+                    Action::Compute { order: number, epoch, way } => {
+                        events.push(Event::Order { order: number, epoch, way, files: Arc::new((order.0)(epoch)) });
+                    }
+                    Action::Fetch { file, tier } => {
+                        here[file.at()] = true;
+                        events.insert(0, Event::Fetched { file, tier, ahead: true });
+                    }
+                    Action::Retire { file } => here[file.at()] = false,
+                }
+            }
+        }
+    };
+    tell(&mut planner, &mut here, Event::Tick);
+    for epoch in 0..4 {
+        let files = (order.0)(epoch).files;
+        // what a script looks at before it begins lies some hundred places into its order
+        let strays: Vec<FileIndex> = if epoch > 0 { vec![files[150], files[190]] } else { Vec::new() };
+        let mut misses = 0;
+        for file in strays.into_iter().chain(files) {
+            let outcome = if here[file.at()] { Outcome::InTime } else { Outcome::Miss };
+            misses += u32::from(outcome == Outcome::Miss);
+            tell(&mut planner, &mut here, Event::Opened { file, process: 7, outcome });
+            if outcome == Outcome::Miss {
+                here[file.at()] = true;
+                tell(&mut planner, &mut here, Event::Fetched { file, tier: 0, ahead: false });
+            }
+            tell(&mut planner, &mut here, Event::Released { file });
+        }
+        assert!(misses <= 4, "epoch {epoch}: {misses} misses");
     }
 }

@@ -22,14 +22,15 @@ impl Cursor {
         if number < 2 { &mut self.passes[number] } else { &mut self.rivals[number - 2].pass }
     }
 
-    /// The next place to fetch: pass (see [`Self::pass`]), place and seconds until it is read. `skip` says which files need no fetch.
+    /// The next place to fetch, unless `most` are ahead: pass (see [`Self::pass`]), place and seconds until it is read. `skip` says which files need no fetch.
     pub(crate) fn next_missing(
         &mut self,
         now: Duration,
+        most: Option<u32>,
         steps: &mut u32,
         mut skip: impl FnMut(FileIndex, u32) -> bool,
     ) -> Option<(usize, u32, f64)> {
-        if !self.is_locked() || self.resting {
+        if !self.is_locked() || self.resting || most.is_some_and(|most| self.ahead_places() >= most) {
             return None;
         }
         // Who was silent in mid-epoch is expected to be silent as long again; between two passes, to come any moment.
@@ -53,7 +54,7 @@ impl Cursor {
             }
             let pass = &mut self.passes[number];
             let front = pass.front();
-            pass.scan = pass.scan.max(front);
+            pass.scan_from(front);
             while pass.scan < pass.len() {
                 if *steps == 0 {
                     return None;
@@ -134,17 +135,47 @@ impl Cursor {
         }
     }
 
-    /// What was fetched ahead is let go, and nothing more asked for until [`Self::wake`] or an open. True if there was anything.
-    pub(crate) fn rest(&mut self) -> bool {
+    /// A file that was fetched for a place further than where prefetch is in a pass.
+    pub(crate) fn furthest(&mut self, number: usize) -> Option<FileIndex> {
+        let pass = self.pass_mut(number);
+        pass.pop_beyond().map(|place| pass.file(place))
+    }
+
+    /// Places that prefetch has gone past and that are to come.
+    fn ahead_places(&self) -> u32 {
         let passes = self.passes.iter().chain(self.rivals.iter().map(|rival| &rival.pass));
-        let ahead: Vec<FileIndex> = passes.flat_map(|pass| fetched(&self.opening, pass)).collect();
-        for pass in self.passes.iter_mut().chain(self.rivals.iter_mut().map(|rival| &mut rival.pass)) {
-            (pass.scan, pass.looked) = (pass.front(), 0);
+        passes.map(|pass| pass.opens_until(pass.scan) + u32::try_from(pass.looked).unwrap_or(u32::MAX)).sum()
+    }
+
+    /// What was fetched ahead is let go, but for the first `keep` places. True if there was anything.
+    pub(crate) fn let_ahead_go(&mut self, keep: u32) -> bool {
+        if self.ahead_places() <= keep {
+            return false;
         }
-        self.resting = true;
-        let any = !ahead.is_empty();
+        let mut left = keep;
+        let mut ahead: Vec<FileIndex> = Vec::new();
+        for pass in self.passes.iter_mut().chain(self.rivals.iter_mut().map(|rival| &mut rival.pass)) {
+            ahead.extend(fetched(&self.opening, pass));
+            let mut kept = pass.front();
+            while kept < pass.scan && left > 0 {
+                left -= u32::from(!pass.is_opened(kept));
+                kept += 1;
+            }
+            (pass.scan, pass.looked) = (kept, 0);
+        }
         self.stale.extend(ahead);
-        any
+        true
+    }
+
+    /// ... and nothing more asked for until [`Self::wake`] or an open.
+    pub(crate) fn rest(&mut self) -> bool {
+        self.resting = true;
+        self.let_ahead_go(0)
+    }
+
+    /// Between two passes, and nobody has come for the next one yet.
+    pub(crate) fn waits(&self, now: Duration) -> bool {
+        self.is_between() && self.rate.silence(now) > SILENT && self.rate.opens_missed(now) > SILENT_OPENS
     }
 
     pub(crate) const fn wake(&mut self) {

@@ -3,6 +3,32 @@
 use super::Pass;
 
 impl Pass {
+    /// Prefetch looks at no place before the front. What it leapt over is looked at when the front comes back: one open in reach of a pass that has
+    /// not begun (`dataset[0]`) is no reader.
+    pub(crate) fn scan_from(&mut self, front: u32) {
+        if let Some((from, to)) = self.leapt
+            && front < to
+        {
+            self.beyond = self.beyond.max(self.scan);
+            (self.scan, self.leapt) = (self.scan.min(from.max(front)), None);
+        }
+        if self.scan < front {
+            let from = self.leapt.map_or(self.scan, |(from, _)| from);
+            (self.leapt, self.scan) = (Some((from, front)), front);
+        }
+    }
+
+    /// The furthest place that prefetch came to before it went back, if it lies beyond where it is now: what is nearer needs its room.
+    pub(crate) fn pop_beyond(&mut self) -> Option<u32> {
+        while self.beyond > self.scan + 1 {
+            self.beyond -= 1;
+            if !self.is_opened(self.beyond) {
+                return Some(self.beyond);
+            }
+        }
+        None
+    }
+
     /// Places from the front to before `place` that are not opened: so many opens come before it is read.
     pub(crate) fn opens_until(&self, place: u32) -> u32 {
         place.saturating_sub(self.front) - self.opened_between(self.front, place.min(self.high))
