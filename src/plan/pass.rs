@@ -243,11 +243,6 @@ impl Pass {
     pub(crate) fn file(&self, place: u32) -> FileIndex {
         self.index.order.files[place as usize]
     }
-    /// Prefetch has gone past a place of this file that is still to be read: it took it for granted that the file is here.
-    pub(crate) fn counts_on(&self, file: FileIndex) -> bool {
-        let passed = self.front()..self.scan;
-        self.index.places(file).iter().any(|place| passed.contains(place) && !self.is_opened(*place))
-    }
     pub(crate) fn is_opened(&self, place: u32) -> bool {
         self.opened[place as usize / 64] >> (place % 64) & 1 == 1
     }

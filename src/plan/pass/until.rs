@@ -1,8 +1,16 @@
-//! How many opens come before a place is read: a loader's open batches lie apart, and what lies between may have been opened.
+//! Where prefetch is in a pass, and how many opens come before a place is read: a loader's open batches lie apart, and what lies between may have
+//! been opened.
 
 use super::Pass;
+use crate::types::FileIndex;
 
 impl Pass {
+    /// Prefetch has gone past a place of this file that is still to be read: it took it for granted that the file is here.
+    pub(crate) fn counts_on(&self, file: FileIndex) -> bool {
+        let passed = self.front()..self.scan;
+        self.index.places(file).iter().any(|place| passed.contains(place) && !self.is_opened(*place))
+    }
+
     /// Prefetch looks at no place before the front. What it leapt over is looked at when the front comes back: one open in reach of a pass that has
     /// not begun (`dataset[0]`) is no reader.
     pub(crate) fn scan_from(&mut self, front: u32) {
