@@ -165,12 +165,12 @@ pub(crate) struct Pass {
     pub(crate) count: EpochCount,
     /// Prefetch has looked at all places before this one.
     pub(crate) scan: u32,
-    /// Where it leapt with the front, over places it has not looked at, and where to.
+    /// ... and at so many of those that are opened first, where it is not known which pass comes next.
+    pub(crate) looked: usize,
+    /// Where prefetch leapt with the front, over places it has not looked at, and where to.
     leapt: Option<(u32, u32)>,
     /// One past the furthest place it came to before it went back.
     beyond: u32,
-    /// ... and at so many of those that are opened first, where it is not known which pass comes next.
-    pub(crate) looked: usize,
     /// Places before this one are over: opened or passed over.
     pub(crate) tail: u32,
     kernel: Kernel,
@@ -211,9 +211,9 @@ impl Pass {
             density: Density::default(),
             count: EpochCount { epoch: index.epoch, ..EpochCount::default() },
             scan: begin,
+            looked: 0,
             leapt: None,
             beyond: 0,
-            looked: 0,
             tail: begin,
             kernel: Kernel::new(len as usize),
             opened: vec![0; (len as usize).div_ceil(64)],

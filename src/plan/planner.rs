@@ -351,7 +351,7 @@ impl Planner {
             let (file, round) = (pass.file(place), pass.round);
             let size = self.rooms[file.at()];
             if self.books.ahead_files() > 0 && self.books.ahead_bytes() + size > self.window.limit() {
-                if self.let_rest(order, pass_number) {
+                if self.make_way(order, pass_number) {
                     continue;
                 }
                 return;
@@ -371,7 +371,7 @@ impl Planner {
                     self.orders[order].leave(pass_number, place);
                     continue;
                 }
-                if self.let_rest(order, pass_number) {
+                if self.make_way(order, pass_number) {
                     continue;
                 }
                 return;

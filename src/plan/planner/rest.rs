@@ -1,4 +1,5 @@
-//! Orders that nobody reads now, beside others that are read: their room is for those.
+//! Whose room is for readers who are there: orders that nobody reads now, beside others that are read, and what lies further ahead than where
+//! prefetch had to go back to.
 //!
 //! A job that was killed, or trains while another dataset is validated, keeps its order, and what prefetch brought for it. Where the window has no
 //! room for readers who are there, such an order rests: what was fetched ahead for it is weighed like everything else that is kept, and nothing more is
@@ -17,7 +18,7 @@ const WAITING_SHARE: u64 = 2;
 impl Planner {
     /// There is no room for what `order` needs next in a pass. True if something further ahead of it was given up, or another order, which is silent
     /// while this one is read, gave up what it had ahead.
-    pub(super) fn let_rest(&mut self, order: OrderIndex, pass: usize) -> bool {
+    pub(super) fn make_way(&mut self, order: OrderIndex, pass: usize) -> bool {
         let now = self.now;
         if let Some(file) = self.orders[order].furthest(pass) {
             self.settle(file);
