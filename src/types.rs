@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O, and this module uses no other one.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,6 +11,10 @@ use std::time::Instant;
 pub mod rule;
 
 pub use rule::SampleRule;
+
+/// A map of small keys that is asked at every open. Its hash is seeded, but no defence against keys made to collide: for process ids and file
+/// numbers, not for names.
+pub type QuickMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// One version of one object: what a read must return bytes of, and nothing else.
 ///

@@ -1,13 +1,12 @@
 //! The order of the pass before, read again: `set_epoch` forgotten, a generator seeded anew, a library nobody knows.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::job::{Found, Search};
 use super::proof;
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{EpochFiles, Seen};
-use crate::types::{FileIndex, SampleRule};
+use crate::types::{FileIndex, QuickMap, SampleRule};
 
 /// How far opens may be spread over the front of an order: workers read a batch each, ahead of the first that is used. More workers are found when
 /// more was opened.
@@ -62,7 +61,7 @@ pub(super) fn goes_on_together(recorded: &[FileIndex], opens: &[Seen]) -> bool {
         return false;
     }
     let (places, far) = (places(recorded, opens), (recorded.len() / FAR).max(FAR_LEAST));
-    let mut last: HashMap<u32, usize> = HashMap::new();
+    let mut last: QuickMap<u32, usize> = QuickMap::default();
     let (mut steps, mut leaps) = (0, 0);
     for seen in opens {
         let Some(place) = places[&seen.file] else {
@@ -78,11 +77,17 @@ pub(super) fn goes_on_together(recorded: &[FileIndex], opens: &[Seen]) -> bool {
     steps + last.len() + 1 >= least && leaps <= steps / FAR_OF
 }
 
-/// Where the opened files are in a pass.
-fn places(recorded: &[FileIndex], opens: &[Seen]) -> HashMap<FileIndex, Option<usize>> {
-    let mut places: HashMap<FileIndex, Option<usize>> = opens.iter().map(|seen| (seen.file, None)).collect();
+/// Where the opened files are in a pass, if they are.
+pub(super) fn places(recorded: &[FileIndex], opens: &[Seen]) -> QuickMap<FileIndex, Option<usize>> {
+    let mut places: QuickMap<FileIndex, Option<usize>> = opens.iter().map(|seen| (seen.file, None)).collect();
+    // Most files of a long pass are none of them: a bit tells.
+    let last = opens.iter().map(|seen| seen.file.at()).max().unwrap_or(0);
+    let mut is_opened = vec![0u64; last / 64 + 1];
+    opens.iter().for_each(|seen| is_opened[seen.file.at() / 64] |= 1 << (seen.file.0 % 64));
     for (place, file) in recorded.iter().enumerate() {
-        if let Some(at) = places.get_mut(file) {
+        if is_opened.get(file.at() / 64).is_some_and(|bits| bits >> (file.0 % 64) & 1 == 1)
+            && let Some(at) = places.get_mut(file)
+        {
             *at = Some(place);
         }
     }

@@ -192,7 +192,7 @@ impl Engine {
     }
 
     /// Lets the inference see opens, as far as their jobs are known (`job_of`, by process) or have been waited for.
-    pub fn settle(&mut self, now: Duration, job_of: impl Fn(u32) -> Option<u64>) {
+    pub fn settle(&mut self, now: Duration, mut job_of: impl FnMut(u32) -> Option<u64>) {
         let Some(inference) = &mut self.inference else { return };
         while let Some(&(seen, claimed)) = self.pending.front() {
             let job = job_of(seen.process);

@@ -18,7 +18,7 @@ use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
 use crate::order::infer::needed::LINEAR_PLACES;
 use crate::order::spec::OrderSpec;
 use crate::plan::{OrderIndex, Seen};
-use crate::types::{Epoch, FileIndex};
+use crate::types::{Epoch, FileIndex, QuickMap};
 
 /// Orders remembered per group, to go on from.
 pub(super) const CLUES_MAX: usize = 8;
@@ -111,8 +111,11 @@ pub(super) struct Group {
     pub(super) account: Account,
     /// By rung: the step that was not paid for in this segment, and its price.
     pub(super) owed: [Option<(u32, f64)>; Rung::ALL.len()],
-    /// Opens of this segment at the last try of the dictionary from its first step.
+    /// Opens of this segment at the last try of the dictionary, and of its first step alone.
     pub(super) looked_at: u32,
+    pub(super) usual_at: u32,
+    /// Processes of the pass before.
+    pub(super) before: QuickMap<u32, u32>,
     /// By rung: passes in which it ended in vain.
     pub(super) vain: [u8; Rung::ALL.len()],
     /// Where the seed that is followed comes from is to be looked for.
@@ -134,8 +137,9 @@ impl Group {
             // it has just begun: nothing in it is another beginning
             next.open(seen, claimed);
         }
-        let before = std::mem::replace(&mut self.segment, next);
+        let mut before = std::mem::replace(&mut self.segment, next);
         self.passes += 1;
+        self.before = before.take_processes();
         self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
         self.recorded = Some(Arc::new(before.order));
         self.try_anew();
@@ -149,7 +153,7 @@ impl Group {
     pub(super) fn try_anew(&mut self) {
         self.tries = Self::no_tries();
         self.owed = [None; Rung::ALL.len()];
-        (self.settled, self.looked_at) = ([(0, 0); 3], 0);
+        (self.settled, self.looked_at, self.usual_at) = ([(0, 0); 3], 0, 0);
     }
 
     /// The pass, if it is worth keeping and not kept yet.
@@ -221,7 +225,7 @@ impl Group {
         match rung {
             Rung::Widen => false,
             Rung::Known => time || self.settled(rung).is_some(),
-            Rung::Usual => (fresh && time || self.settled(rung).is_some()) && (self.is_free(config) || self.left() > 0.0),
+            Rung::Usual => (self.is_usual_due() && time || self.settled(rung).is_some()) && (self.is_free(config) || self.left() > 0.0),
             // A file of each process says nothing of its stream.
             Rung::Likely => (fresh && time || self.settled(rung).is_some()) && !segment.are_all_new(0),
             Rung::Others => time && self.is_met() && (tried == 0 || fresh),
@@ -234,6 +238,12 @@ impl Group {
             Rung::Linear => time && config.exhaustive && self.files as usize >= LINEAR_PLACES,
             Rung::Origin => false,
         }
+    }
+
+    /// Whether the most usual seeds are worth another look: where each reader has gone some steps, twice as many opens are, or a new process.
+    fn is_usual_due(&self) -> bool {
+        let (segment, at) = (&self.segment, self.usual_at);
+        at < OF_EACH * segment.readers() || segment.newest_at > at || segment.count >= 2 * at || !segment.has_streams()
     }
 
     /// Whether the step that was not paid for can be paid for now.
@@ -290,9 +300,10 @@ impl Group {
         self.account.left(self.segment.elapsed(self.began), self.rest())
     }
 
-    /// Whether the first steps of the dictionary are free: not for ever, where nothing was ever found.
+    /// Whether the first steps of the dictionary are free: not for ever, where nothing was ever found, and once only for the same processes.
     pub(super) fn is_free(&self, config: &InferConfig) -> bool {
-        self.passes < FREE_PASSES || !self.clues.is_empty() || config.patient
+        let anew = self.passes == 0 || self.passes < FREE_PASSES && self.segment.has_others(&self.before);
+        anew || !self.clues.is_empty() || config.patient
     }
 
     /// A try of a rung is counted; the step it begins with.
@@ -314,8 +325,14 @@ impl Group {
         let (count, settled) = (self.segment.count, self.settled(rung));
         self.owed[rung as usize] = None;
         let (first, times, _) = schedule(rung);
+        // What has just been looked at need not be again.
+        let mut step = 0;
         if rung == Rung::Likely {
+            step = u32::from(self.usual_at > 0 && count < self.usual_at + FIRST_TRY);
             self.looked_at = count;
+        }
+        if matches!(rung, Rung::Usual | Rung::Likely) && step == 0 {
+            self.usual_at = count;
         }
         if let Some(number) = settled {
             let of = &mut self.settled[number];
@@ -333,6 +350,6 @@ impl Group {
             };
             (*at, *tried) = (next.max(first), *tried + 1);
         }
-        0
+        step
     }
 }

@@ -23,7 +23,7 @@ use crate::dataset::Manifest;
 use crate::dataset::maps::NamesText;
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{OrderIndex, Seen};
-use crate::types::{Epoch, FileIndex};
+use crate::types::{Epoch, FileIndex, QuickMap};
 
 /// Groups told apart: the parts of a dataset, times the jobs of one node. Opens of more are not looked at.
 const GROUPS_MAX: usize = 16;
@@ -176,6 +176,8 @@ impl Inference {
             account: Account::default(),
             owed: [None; Rung::ALL.len()],
             looked_at: 0,
+            usual_at: 0,
+            before: QuickMap::default(),
             vain: [0; Rung::ALL.len()],
             origin: false,
             whole_before: false,

@@ -1,7 +1,6 @@
 //! A search: one rung of the ladder over the opens of one segment. It runs where its caller likes, for as long as `Control` lets it, and
 //! returns only what is proved.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -18,7 +17,7 @@ use crate::order::infer::fit::fit_whole;
 use crate::order::infer::{Control, Sighting};
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{EpochFiles, Seen};
-use crate::types::{Epoch, FileIndex, SampleIndex};
+use crate::types::{Epoch, FileIndex, QuickMap, SampleIndex};
 
 /// Opens below which all of them may be of one directory by chance: of a large dataset, whose other numberings cost a second, only the likeliest is
 /// tried then.
@@ -365,7 +364,7 @@ impl Search<'_> {
         for &(_, sample) in &front {
             opened[sample as usize / 64] |= 1 << (sample % 64);
         }
-        let mut place_of: HashMap<SampleIndex, u32> = HashMap::new();
+        let mut place_of: QuickMap<SampleIndex, u32> = QuickMap::default();
         for (place, &sample) in (0u32..).zip(&order.places) {
             if opened[sample as usize / 64] >> (sample % 64) & 1 == 1 {
                 place_of.entry(sample).or_insert(place);
@@ -446,8 +445,8 @@ impl Search<'_> {
 }
 
 /// How batches are dealt to the processes here, by the places of their opens.
-fn dealt_to(opens: &[(u32, SampleIndex)], place_of: &HashMap<SampleIndex, u32>) -> Dealt {
-    let mut number: HashMap<u32, usize> = HashMap::new();
+fn dealt_to(opens: &[(u32, SampleIndex)], place_of: &QuickMap<SampleIndex, u32>) -> Dealt {
+    let mut number: QuickMap<u32, usize> = QuickMap::default();
     let mut streams: Vec<Vec<u32>> = Vec::new();
     for (process, sample) in opens {
         let Some(&place) = place_of.get(sample) else { continue };

@@ -3,10 +3,9 @@
 //!
 //! Not here: where they are kept (`observe/recorded`), and when (`prefetch/keeping`).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::again::goes_on_together;
+use super::again::{goes_on_together, places};
 use super::job::{Clue, Found, Search};
 use super::proof;
 use crate::dataset::maps::CandidateMap as Map;
@@ -198,13 +197,9 @@ impl Search<'_> {
 
     /// Whether most of the first opens lie near each other in a pass.
     fn lies_together(&self, kept: &Kept) -> bool {
-        let mut places: HashMap<FileIndex, Option<usize>> = self.job.opens().iter().take(LOOKED_UP).map(|seen| (seen.file, None)).collect();
+        let opens = self.job.opens();
+        let places = places(&kept.files, &opens[..opens.len().min(LOOKED_UP)]);
         let opened = places.len();
-        for (place, file) in kept.files.iter().enumerate() {
-            if let Some(at) = places.get_mut(file) {
-                *at = Some(place);
-            }
-        }
         let mut places: Vec<usize> = places.into_values().flatten().collect();
         places.sort_unstable();
         let most = places.iter().enumerate().map(|(at, &first)| places.partition_point(|&place| place < first + WITHIN) - at).max();

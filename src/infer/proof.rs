@@ -6,7 +6,6 @@
 //!
 //! Not here: which orders are tried.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::rungs::RANK_SHARE;
@@ -14,7 +13,7 @@ use crate::order::infer::Sighting;
 use crate::plan::belief::TRUST;
 use crate::plan::pass::{EpochIndex, Expected, Pass};
 use crate::plan::{EpochFiles, Seen};
-use crate::types::{Rank, SampleIndex};
+use crate::types::{QuickMap, Rank, SampleIndex};
 
 /// Share of steps that must go forward along the order: the rest are restarts, probes and other programs.
 const RISING_LEAST: f64 = 0.9;
@@ -49,10 +48,10 @@ pub(super) fn shape(place_of: impl Fn(SampleIndex) -> Option<u32>, sighting: &Si
     if placed.len() < OPENS_LEAST / 2 {
         return None;
     }
-    let mut steps: HashMap<u32, u32> = HashMap::new();
+    let mut steps: QuickMap<u32, u32> = QuickMap::default();
     let (mut rises, mut falls) = (0u32, 0u32);
     if sighting.streams_known {
-        let mut last: HashMap<u32, u32> = HashMap::new();
+        let mut last: QuickMap<u32, u32> = QuickMap::default();
         for &(stream, place) in &placed {
             if let Some(before) = last.insert(stream, place).filter(|&before| before != place) {
                 if place > before {
@@ -78,7 +77,7 @@ pub(super) fn shape(place_of: impl Fn(SampleIndex) -> Option<u32>, sighting: &Si
     let (step, times) = steps.into_iter().max_by_key(|&(step, times)| (times, std::cmp::Reverse(step)))?;
     // Within a batch all steps are the world size. Where none prevails, only one process can have read it all.
     let world = if times * 3 >= rises && step <= STEP_MAX { step } else { 1 };
-    let mut seen: HashMap<Rank, usize> = HashMap::new();
+    let mut seen: QuickMap<Rank, usize> = QuickMap::default();
     for &(_, place) in &placed {
         *seen.entry(place % world).or_default() += 1;
     }
@@ -128,7 +127,7 @@ impl Evidence {
 pub(super) fn evidence(files: &Arc<EpochFiles>, opens: &[Seen], sizes: &[u64]) -> Evidence {
     let mut pass = Pass::new(Arc::new(EpochIndex::new(0, Arc::clone(files), sizes)), 0, None);
     let stride = files.stride.max(1);
-    let mut last: HashMap<u32, u32> = HashMap::new();
+    let mut last: QuickMap<u32, u32> = QuickMap::default();
     let (mut ln, mut inside, mut steps, mut rises, mut runs) = (0.0, 0usize, 0u32, 0u32, 0u32);
     for seen in opens {
         let sight = pass.sight(seen.file, seen.process);

@@ -3,11 +3,11 @@
 //! Bounded: [`FRONT`] and [`LAST`] opens, eight bytes for each of the first [`FAR`], one bit a file, and four bytes a file for the order as it
 //! was read (what a later epoch is compared with). Not here: what is made of it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::plan::Seen;
-use crate::types::FileIndex;
+use crate::types::{FileIndex, QuickMap};
 
 /// Opens of the front that are remembered. Every search but the linear one is content with 1,024.
 pub(super) const FRONT: usize = 2_048;
@@ -71,7 +71,7 @@ pub(super) struct Segment {
     /// Opens when the last new process came.
     pub(super) newest_at: u32,
     pub(super) began: Duration,
-    processes: HashMap<u32, u32>,
+    processes: QuickMap<u32, u32>,
     /// Its processes open one file each.
     is_passing: bool,
     opened: Vec<u64>,
@@ -97,7 +97,7 @@ impl Segment {
             distinct: 0,
             newest_at: 0,
             began: Duration::ZERO,
-            processes: HashMap::new(),
+            processes: QuickMap::default(),
             is_passing: false,
             opened: vec![0; files.div_ceil(64)],
             order: Vec::new(),
@@ -164,7 +164,7 @@ impl Segment {
         self.front.iter_mut().for_each(|seen| seen.process = 0);
         self.last.iter_mut().for_each(|noted| noted.seen.process = 0);
         self.far.iter_mut().for_each(|(process, _)| *process = 0);
-        self.processes = HashMap::from([(0, 0)]);
+        self.processes = QuickMap::from_iter([(0, 0)]);
         self.newest_at = 0;
     }
 
@@ -317,6 +317,16 @@ impl Segment {
     /// Processes that have opened something, as far as they are told apart.
     pub(super) fn readers(&self) -> u32 {
         u32::try_from(self.processes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Its processes, when it is over.
+    pub(super) fn take_processes(&mut self) -> QuickMap<u32, u32> {
+        std::mem::take(&mut self.processes)
+    }
+
+    /// Whether somebody else reads than these, or nobody can tell.
+    pub(super) fn has_others(&self, than: &QuickMap<u32, u32>) -> bool {
+        !self.has_streams() || self.processes.keys().any(|process| !than.contains_key(process))
     }
 
     /// Whether each open's process is known.

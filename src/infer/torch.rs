@@ -4,11 +4,11 @@
 //! fresh generator (`DistributedSampler`, accelerate, the Trainer: seed + epoch), outputs of a default generator with a likely seed
 //! (`DataLoader(shuffle=True)`), and a generator given to the loader.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::order::infer::{Control, Sighting};
 use crate::order::mt19937::Mt19937;
-use crate::types::SampleIndex;
+use crate::types::{QuickMap, SampleIndex};
 
 /// Seeds people write, the most usual first.
 pub(super) const USUAL_SEEDS: [u64; 24] =
@@ -28,7 +28,7 @@ pub(super) struct Fronts {
     n: u32,
     streams: Vec<Vec<SampleIndex>>,
     /// Smallest position of each sample in any stream.
-    position: HashMap<SampleIndex, u32>,
+    position: QuickMap<SampleIndex, u32>,
     /// One bit a sample: first or second of a stream.
     first: Vec<u64>,
     places: Vec<SampleIndex>,
@@ -45,7 +45,7 @@ impl Fronts {
             }
             streams[at].push(sample);
         }
-        let mut position: HashMap<SampleIndex, u32> = HashMap::new();
+        let mut position: QuickMap<SampleIndex, u32> = QuickMap::default();
         let mut first = vec![0u64; (sighting.n as usize).div_ceil(64)];
         for stream in &streams {
             for (at, &sample) in (0u32..).zip(stream) {

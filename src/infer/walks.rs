@@ -2,11 +2,9 @@
 //!
 //! Not here: whether a walk is certain to go on to its end (`sequential`).
 
-use std::collections::HashMap;
-
 use crate::dataset::{Manifest, Node};
 use crate::plan::Seen;
-use crate::types::FileIndex;
+use crate::types::{FileIndex, QuickMap};
 
 /// Opens looked at.
 const LOOKED_AT: usize = 512;
@@ -33,8 +31,8 @@ pub(super) enum Reads {
 pub(super) fn reads(manifest: &Manifest, files: u32, opens: &[Seen]) -> (Reads, bool) {
     let opens = &opens[..opens.len().min(LOOKED_AT)];
     // Of each directory and of each process the file opened last.
-    let mut last: HashMap<&str, FileIndex> = HashMap::new();
-    let mut own: HashMap<u32, FileIndex> = HashMap::new();
+    let mut last: QuickMap<&str, FileIndex> = QuickMap::default();
+    let mut own: QuickMap<u32, FileIndex> = QuickMap::default();
     let (mut next, mut changes, mut before) = (0, 0, None);
     for seen in opens {
         let folder = folder(manifest, seen.file);

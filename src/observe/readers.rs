@@ -4,10 +4,11 @@
 //! thread of a pool. A *rank process* is the parent of a DataLoader's workers, or the reader itself when it has none. A *job* is what runs
 //! one order: rank processes of one command below one launcher.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::observe::process::{Launch, ProcFacts, Process};
+use crate::types::QuickMap;
 
 /// Readers remembered: 8 ranks of 32 workers with new processes every epoch, for a dozen epochs. About 250 B each.
 pub const READERS_MAX: usize = 4096;
@@ -70,8 +71,8 @@ struct Reader {
 /// Everybody who opened something.
 #[derive(Debug, Default)]
 pub struct Readers {
-    readers: HashMap<ReaderId, Reader>,
-    by_thread: HashMap<u32, ReaderId>,
+    readers: QuickMap<ReaderId, Reader>,
+    by_thread: QuickMap<u32, ReaderId>,
     /// Processes that have workers: where a spawned one is among them, it is a rank process itself (`torch.multiprocessing.spawn`).
     with_workers: HashSet<Life>,
     next: u32,

@@ -3,7 +3,7 @@
 //! Searching → Locked → Lost, never an error. Locked, every open belongs to the current pass, to its successor (readers are skewed over the
 //! boundary, there is no barrier) or to a rival of the successor (`rival`: the same epoch once more, another way on). Lost, a few other epochs at any offset are candidates; the first that is trusted takes over. It decides nothing about bytes.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use super::count::EpochCount;
 use super::next_use::{NextUse, Round, epochs_needed};
 use super::pass::{EpochIndex, Pass};
 use super::{Action, EpochFiles, OrderConfig, OrderIndex, OrderState, Trust, Way, WayOn};
-use crate::types::{Epoch, FileIndex, Outcome};
+use crate::types::{Epoch, FileIndex, Outcome, QuickMap};
 
 /// Epochs of which the order is held at once, per order (12 bytes a file each).
 const EPOCHS_MAX: usize = 6;
@@ -70,9 +70,9 @@ pub(crate) struct Cursor {
     settled: Round,
     closing: Option<Pass>,
     candidates: Vec<Pass>,
-    known: HashMap<Epoch, Arc<EpochIndex>>,
+    known: QuickMap<Epoch, Arc<EpochIndex>>,
     asked: HashSet<(Epoch, Way)>,
-    odds: HashMap<u32, f64>,
+    odds: QuickMap<u32, f64>,
     /// The same epoch is read again and again.
     repeats: bool,
     /// The next pass has the order of the current one.
@@ -117,9 +117,9 @@ impl Cursor {
             settled: 0,
             closing: None,
             candidates: Vec::new(),
-            known: HashMap::new(),
+            known: QuickMap::default(),
             asked: HashSet::new(),
-            odds: HashMap::new(),
+            odds: QuickMap::default(),
             repeats: false,
             same_next: false,
             depth: None,

@@ -8,14 +8,14 @@ mod recent;
 mod until;
 mod widened;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::EpochFiles;
 use super::belief::{Belief, Density, ELSEWHERE, Kernel};
 use super::count::EpochCount;
 use super::next_use::Round;
-use crate::types::{Epoch, FileIndex};
+use crate::types::{Epoch, FileIndex, QuickMap};
 use begins::Begins;
 use recent::Recent;
 
@@ -178,7 +178,7 @@ pub(crate) struct Pass {
     opened_count: u32,
     /// Maximal runs of opened places along each rank's stream.
     runs: u32,
-    last: HashMap<u32, Last>,
+    last: QuickMap<u32, Last>,
     begins: Begins,
     /// The last jump forward that was longer than a step, in places; 0: none yet.
     jump: u32,
@@ -219,7 +219,7 @@ impl Pass {
             opened: vec![0; (len as usize).div_ceil(64)],
             opened_count: 0,
             runs: 0,
-            last: HashMap::new(),
+            last: QuickMap::default(),
             begins: Begins::default(),
             jump: 0,
             start,

@@ -4,7 +4,6 @@
 //! this task is gone (it panicked, or the mount drains), the mount is a plain cached one.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use crate::dataset::maps::NamesText;
 use crate::dataset::{Manifest, Node};
 use crate::fetch::{Door, DoorEvent, WHOLE_MAX_BYTES};
 use crate::infer::{Engine, Followed, InferConfig, Inference, JobResult, Memo, Told};
-use crate::observe::readers::{Job, Rank};
 use crate::observe::record::Recorder;
 use crate::observe::watch::Watcher;
 use crate::order::SharedSampler;
@@ -27,6 +25,7 @@ use crate::types::{Epoch, ErrorKind, FileIndex, ObjectId, ObjectMeta, ReadEvent}
 
 mod announce;
 mod gathering;
+mod jobs;
 pub mod keeping;
 mod report;
 mod searching;
@@ -114,6 +113,7 @@ struct Task {
     states: Vec<OrderState>,
     /// What readers declared in their environment, each once.
     declared: HashSet<String>,
+    jobs: jobs::Jobs,
 }
 
 /// Runs until the senders are gone or `stop` says so.
@@ -147,7 +147,8 @@ pub async fn run(
             n = reads.recv_many(&mut read_batch, BATCH), if !gathering => {
                 if n == 0 { break }
                 gathering = n < BATCH;
-                for event in read_batch.drain(..) { task.read(event); }
+                let now = task.now();
+                for event in read_batch.drain(..) { task.read(now, event); }
                 let followed = task.is_followed();
                 gathered.as_mut().reset(Instant::now() + task.gathering.time(followed));
             }
@@ -227,6 +228,7 @@ impl Task {
             report: report::Reporter::default(),
             states: Vec::new(),
             declared: HashSet::new(),
+            jobs: jobs::Jobs::default(),
         }
     }
 
@@ -239,7 +241,11 @@ impl Task {
     }
 
     fn handle(&mut self, event: Event) {
-        self.engine.handle(self.now(), event, &mut self.actions);
+        self.handle_at(self.now(), event);
+    }
+
+    fn handle_at(&mut self, now: Duration, event: Event) {
+        self.engine.handle(now, event, &mut self.actions);
     }
 
     /// Tells the planner what an earlier run left here. It has begun without: what it asked for meanwhile came from there too.
@@ -257,8 +263,7 @@ impl Task {
         self.handle(Event::Present(present));
     }
 
-    fn read(&mut self, event: ReadEvent) {
-        let now = self.now();
+    fn read(&mut self, now: Duration, event: ReadEvent) {
         match event {
             ReadEvent::Opened { file, process, outcome, at } => {
                 let then = self.since_began(at);
@@ -270,12 +275,12 @@ impl Task {
                 if let Some(watcher) = &mut self.watcher {
                     watcher.opened(now, process);
                 }
-                self.handle(Event::Opened { file, process, outcome });
+                self.handle_at(now, Event::Opened { file, process, outcome });
                 if self.parts.infer.is_some() {
                     self.texts.opened(file, &self.parts);
                 }
             }
-            ReadEvent::Released { file } => self.handle(Event::Released { file }),
+            ReadEvent::Released { file } => self.handle_at(now, Event::Released { file }),
             ReadEvent::WaitBegan { process, at } => self.starvation.wait_began(self.since_began(at), process),
             ReadEvent::WaitEnded { process, at } => self.starvation.wait_ended(self.since_began(at), process),
         }
@@ -374,10 +379,11 @@ impl Task {
         match &mut self.watcher {
             Some(watcher) => {
                 if watcher.settle() {
+                    self.jobs.forget();
                     for (job, hints) in watcher.told() {
                         let ranks = hints.ranks().map(|(world, ranks)| (world, ranks.collect()));
                         let seed = hints.seed.and_then(|seed| u32::try_from(seed).ok());
-                        self.engine.told(hash_of_job(&job), Told { seed, ranks });
+                        self.engine.told(jobs::number(&job), Told { seed, ranks });
                     }
                     // A candidate like those found elsewhere: opens must confirm it.
                     for spec in watcher.declared() {
@@ -386,14 +392,10 @@ impl Task {
                         }
                     }
                 }
-                let readers = watcher.readers();
-                self.engine.settle(now, |process| match readers.job(readers.of_thread(process)?) {
-                    Job::Alone(Rank::Alone(_)) => None,
-                    Job::Alone(Rank::Nobody) => Some(0),
-                    job => Some(hash_of_job(&job)),
-                });
+                let (readers, jobs) = (watcher.readers(), &mut self.jobs);
+                self.engine.settle(now, |process| jobs.of(readers, process));
             }
-            None => self.engine.settle(now, |_| Some(0)),
+            None => self.engine.settle(now, |_| Some(jobs::NOBODY)),
         }
     }
 
@@ -470,12 +472,6 @@ impl Task {
         let manifest = &self.parts.manifest;
         self.report.publish(&self.engine, now, starved, &|file| manifest.path(file).to_owned(), &self.parts.stats);
     }
-}
-
-fn hash_of_job(job: &Job) -> u64 {
-    let mut hasher = std::hash::DefaultHasher::new();
-    job.hash(&mut hasher);
-    hasher.finish() | 1 // 0 is «not known»
 }
 
 /// Manifests are indexed by `u32`: `Manifest::build` refuses more.

@@ -1,8 +1,9 @@
 //! Starvation: time in which all reader processes wait for us at once. Summed waits of 64 workers mean nothing: a loader with one
 //! worker waiting and seven busy feeds its GPU; with all eight waiting it does not. Pure; time is an argument.
 
-use std::collections::HashMap;
 use std::time::Duration;
+
+use crate::types::QuickMap;
 
 /// A process that has opened nothing for this long is no reader at present (it decodes, validates, or is gone).
 const ACTIVE_FOR: Duration = Duration::from_secs(2);
@@ -18,7 +19,9 @@ struct Process {
 /// Adds up starved time from events in time order.
 #[derive(Debug, Default)]
 pub struct Starvation {
-    processes: HashMap<u32, Process>,
+    processes: QuickMap<u32, Process>,
+    /// Waits that go on: while there are none, no process needs to be looked at.
+    waits: u32,
     last: Duration,
     total: Duration,
 }
@@ -27,16 +30,9 @@ impl Starvation {
     /// Lets time pass to `now`, and gives the starved time so far.
     pub fn at(&mut self, now: Duration) -> Duration {
         let since = self.last;
-        let (mut waiting, mut busy) = (0, 0);
-        for process in self.processes.values() {
-            if process.waits > 0 {
-                waiting += 1;
-            } else if process.seen + ACTIVE_FOR > since {
-                busy += 1;
-            }
-        }
-        if waiting > 0 && busy == 0 {
-            self.total += now.saturating_sub(since);
+        let is_busy = |process: &Process| process.waits == 0 && process.seen + ACTIVE_FOR > since;
+        if self.waits > 0 && now > since && !self.processes.values().any(is_busy) {
+            self.total += now - since;
         }
         self.last = self.last.max(now);
         self.total
@@ -52,14 +48,17 @@ impl Starvation {
     pub fn wait_began(&mut self, now: Duration, process: u32) {
         self.at(now);
         self.entry(now, process).waits += 1;
+        self.waits += 1;
     }
 
     /// The process got what it waited for.
     pub fn wait_ended(&mut self, now: Duration, process: u32) {
         self.at(now);
         let entry = self.entry(now, process);
-        entry.waits = entry.waits.saturating_sub(1); // the matching begin may have been dropped by a full queue
+        let ended = entry.waits.min(1); // the matching begin may have been dropped by a full queue
+        entry.waits -= ended;
         entry.seen = now;
+        self.waits -= ended;
     }
 
     fn entry(&mut self, now: Duration, process: u32) -> &mut Process {

@@ -30,6 +30,9 @@ impl Search<'_> {
         if let Some(own) = own {
             self.known(own);
             if self.best.is_none() {
+                self.recorded();
+            }
+            if self.best.is_none() {
                 self.remembered(std::slice::from_ref(own), false);
             }
             // A walk may follow one numbering nearly and another one exactly.
@@ -55,6 +58,9 @@ impl Search<'_> {
                 break;
             }
         }
+        if self.best.is_none() && own.is_none() {
+            self.recorded();
+        }
         if self.best.is_none() {
             self.kept();
         }
@@ -79,9 +85,6 @@ impl Search<'_> {
         }
         for clue in clues() {
             self.far_epochs(map, clue);
-        }
-        if self.best.is_none() {
-            self.recorded();
         }
     }
 

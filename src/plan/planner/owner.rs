@@ -1,11 +1,9 @@
 //! Whose open is it? Several orders may hold a file near where their readers are.
 
-use std::collections::HashMap;
-
 use super::Planner;
 use crate::plan::OrderIndex;
 use crate::plan::cursor::{Choice, Cursor};
-use crate::types::FileIndex;
+use crate::types::{FileIndex, QuickMap};
 
 /// Votes a process can gather for an order: so much likelier it goes on there than in another. By chance, one open in twenty or so of another
 /// job is near the front of an order.
@@ -15,7 +13,7 @@ const PROCESSES_MAX: usize = 4096;
 
 /// What each process reads: the order that most of its last opens were of (Boyer and Moore's majority vote).
 #[derive(Debug, Default)]
-pub(super) struct Readers(HashMap<u32, (OrderIndex, u32)>);
+pub(super) struct Readers(QuickMap<u32, (OrderIndex, u32)>);
 
 impl Readers {
     fn votes(&self, process: u32, order: OrderIndex) -> u32 {
