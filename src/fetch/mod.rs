@@ -330,11 +330,11 @@ impl Door {
         }
     }
 
-    /// What the store delivered lately, and its slow end: of a whole batch, where objects come by batches.
+    /// What the store delivered lately, and its usual slow end: of a whole batch, where objects come by batches.
     #[must_use]
     pub fn measured(&self) -> (Rate, Duration) {
         let rate = lock(&self.goodput).best(self.began.elapsed());
-        let slow = self.stats.store.latency.quantile(self.began.elapsed().as_secs(), 0.999);
+        let slow = self.stats.store.latency.usual(self.began.elapsed().as_secs(), 0.999);
         (rate, Duration::from_micros(slow).max(self.batches.slow_end(self)))
     }
 

@@ -1,6 +1,6 @@
 //! The window: how many bytes to hold ahead of the readers.
 //!
-//! *Wanted* = store rate × its p99.9 latency + what the loader opens at once + what readers hold open (clairvoyance §3.4), between 8 files
+//! *Wanted* = store rate × its usual p99.9 latency + what the loader opens at once + what readers hold open (clairvoyance §3.4), between 8 files
 //! (or four small batches, where the store gives objects by batches) and a quarter of the tiers. That much is kept free of retained files. *The limit* on bytes ahead begins there and doubles when readers
 //! wait, up to all free room, because then the store is what binds; it shrinks slowly when they do not.
 

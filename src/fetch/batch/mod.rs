@@ -108,7 +108,7 @@ impl Batches {
 
     /// How long an object takes that goes with a batch, at its slow end; zero: nothing is known.
     pub(super) fn slow_end(&self, door: &Door) -> Duration {
-        match self.latency.quantile(door.began.elapsed().as_secs(), 0.999) {
+        match self.latency.usual(door.began.elapsed().as_secs(), 0.999) {
             0 => Duration::ZERO,
             micros => Duration::from_micros(micros) + former::GATHER,
         }
