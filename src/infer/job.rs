@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::batches::{Dealt, dealt};
+use super::doubles::without_doubles;
 use super::kept::{Kept, Memo};
 use super::maps::MapSet;
 use super::proof::{self, Evidence};
@@ -278,10 +279,26 @@ impl Job {
     pub fn run(mut self, control: Control<'_>) -> JobResult {
         let maps = self.maps.take().filter(|maps| maps.suits(&self.front, &self.texts));
         let mut maps = maps.unwrap_or_else(|| MapSet::new(&self.manifest, &self.front, &self.texts));
+        let mut result = self.search(&mut maps, control, 1.0);
+        // What is read twice is no order. Samples that are repeated are one: so first as it is.
+        if result.found.is_none()
+            && !control.stopped()
+            && self.rung != Rung::Origin
+            && let Some(front) = without_doubles(&self.front, self.sizes.len())
+        {
+            self.front = front;
+            let once = self.search(&mut maps, control, result.tried);
+            result = JobResult { cost: result.cost + once.cost, ..once };
+        }
+        JobResult { maps: Some(maps), ..result }
+    }
+
+    /// `tried`: orders that were compared with these opens before.
+    fn search(&self, maps: &mut MapSet, control: Control<'_>, tried: f64) -> JobResult {
         let mut search = Search {
-            job: &self,
+            job: self,
             control,
-            tried: 1.0,
+            tried,
             best: None,
             compared: Vec::new(),
             one_epoch: false,
@@ -292,15 +309,15 @@ impl Job {
             is_exact: false,
         };
         match self.rung {
-            Rung::Known => search.known_orders(&mut maps, if self.is_early() { 1 } else { self.maps_max }),
+            Rung::Known => search.known_orders(maps, if self.is_early() { 1 } else { self.maps_max }),
             Rung::Origin => search.origin(),
-            Rung::Usual => search.usual(&mut maps),
+            Rung::Usual => search.usual(maps),
             Rung::Widen => search.widen(),
-            _ => search.climb(&mut maps),
+            _ => search.climb(maps),
         }
         let Search { tried, best, rivals, step, owed, cost, .. } = search;
         let found = best.map(|(_, found)| found);
-        JobResult { group: self.group, segment: self.segment, rung: self.rung, found, tried, rivals, maps: Some(maps), step, owed, cost }
+        JobResult { group: self.group, segment: self.segment, rung: self.rung, found, tried, rivals, maps: None, step, owed, cost }
     }
 
     /// As if it had found nothing, at this cost.

@@ -3,7 +3,7 @@
 //! [`Engine`] is the planner and [`Inference`] as one state machine. `inference` tells readers apart, `segment` remembers the front and the last
 //! opens of each pass, `group` decides which rung of the ladder is due, `cost` whether it is paid for and `walks` whether it makes sense. `job` is
 //! a search (run elsewhere), `rungs` what it tries, `maps` the numberings it tries it in, `proof` says whether an order explains the opens and
-//! `batches` to whom batches are dealt. `kept` is what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch`
+//! `batches` to whom batches are dealt, `doubles` who reads what another reads. `kept` is what is remembered across runs, `roots` which part of the dataset a file belongs to, `torch`
 //! the dictionary of torch's seeds, `strides` how its default generator may go on, `ways` how any order may, `told` what environments say; `verify` does it all
 //! offline.
 //!
@@ -14,6 +14,7 @@
 mod again;
 mod batches;
 mod cost;
+mod doubles;
 mod engine;
 mod group;
 mod inference;

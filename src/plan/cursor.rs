@@ -316,9 +316,13 @@ impl Cursor {
         if choice.odds.is_some() {
             self.look_back(file, process, choice.which);
         }
-        let place = choice.sight.place.filter(|_| choice.sight.fresh)?;
         let expected = choice.sight.is_predicted();
         self.predicted += u64::from(expected);
+        let place = choice.sight.place?;
+        if !choice.sight.fresh {
+            self.passes.front_mut()?.reopen(process, place);
+            return None;
+        }
         self.belief.add(choice.evidence());
         self.rate.open(now, outcome);
         self.resting = false;

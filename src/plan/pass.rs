@@ -5,6 +5,7 @@
 
 mod begins;
 mod recent;
+mod streams;
 mod until;
 mod widened;
 
@@ -18,6 +19,7 @@ use super::next_use::Round;
 use crate::types::{Epoch, FileIndex, QuickMap};
 use begins::Begins;
 use recent::Recent;
+use streams::Last;
 
 /// An epoch's order and its inverse: the places of each file, in compressed rows (8 bytes a file).
 #[derive(Debug)]
@@ -111,6 +113,7 @@ impl Sight {
         match self {
             Self { fresh: true, ratio, .. } if *ratio >= 1.0 => Expected::Next,
             Self { fresh: true, near: true, .. } => Expected::InReach,
+            Self { fresh: false, ratio, .. } if *ratio >= 1.0 => Expected::Behind,
             _ => Expected::Elsewhere,
         }
     }
@@ -123,11 +126,11 @@ pub(crate) enum Expected {
     Next,
     /// Not likely, but a loader may open it now.
     InReach,
+    /// The next of a process that reads what another one has read before it.
+    Behind,
     Elsewhere,
 }
 
-/// Share of the probability, once a process has gone over other workers' batches, given to a jump of the same length: that is what the others do.
-const SAME_JUMP: f64 = 0.1;
 /// Steps searched backwards for the end of a run of opened places.
 const RUN_SEARCH: u32 = 8;
 /// How far ahead of the slowest a loader's workers open before that was seen: half of the epoch, at most 16 workers of each rank with 2 batches
@@ -144,17 +147,6 @@ const FRONT_MOST: u32 = 512;
 /// 256 have open at once. By place, the last worker's first batch would come after the others'.
 const OPENING_SHARE: u32 = 4;
 const OPENING_MOST: u32 = 2048;
-/// Processes remembered; more than ranks × workers of any node, a bound for thread pools that never reuse an id.
-const PROCESSES_MAX: usize = 4096;
-
-/// Where a process is in a pass.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    /// Of its last open that is in this order, if it was in this pass.
-    place: u32,
-    /// Of its last open that was counted here. Others are coincidences, or will have been the first ones: what lies before them can still be read.
-    marked: Option<u32>,
-}
 
 #[derive(Debug)]
 pub(crate) struct Pass {
@@ -331,7 +323,9 @@ impl Pass {
             return Sight { place: None, fresh: false, ratio: ELSEWHERE, near: false, begins: false };
         };
         if !fresh {
-            return Sight { place: Some(place), fresh, ratio: ELSEWHERE, near: false, begins: false };
+            let is_next = last.is_some_and(|last| self.is_next(last, place));
+            let ratio = if is_next { self.kernel.forward(1) } else { ELSEWHERE };
+            return Sight { place: Some(place), fresh, ratio, near: false, begins: false };
         }
         let from_front = (self.begun || self.start.is_some()).then(|| {
             // At the front a place is one step ahead; what is behind the front is measured from what is over.
@@ -357,15 +351,6 @@ impl Pass {
         Sight { place: Some(place), fresh, ratio, near: self.is_near(place, marked), begins: process != 0 && marked.is_none() }
     }
 
-    fn step_or_jump(&self, from: u32, to: u32) -> f64 {
-        let step = self.step(from, to);
-        match self.jump {
-            0 => step,
-            jump if to.checked_sub(from) == Some(jump) => (1.0 - SAME_JUMP) * step + SAME_JUMP * f64::from(self.len()),
-            _ => (1.0 - SAME_JUMP) * step,
-        }
-    }
-
     /// Takes over what is known of the loader from the pass before.
     pub(crate) fn learn_from(&mut self, before: &Self) {
         self.jump = before.jump;
@@ -377,40 +362,10 @@ impl Pass {
         self.widest_before = ended.widest;
     }
 
-    /// Ratio of going from one place to another: along the rank's own stream in its steps, or across ranks in places.
-    fn step(&self, from: u32, to: u32) -> f64 {
-        let stride = self.index.order.stride.max(1);
-        let distance = from.abs_diff(to).max(1);
-        let (share, steps) = if stride == 1 {
-            (1.0, distance)
-        } else if distance.is_multiple_of(stride) {
-            (0.5, distance / stride)
-        } else {
-            (0.5, distance)
-        };
-        share * if to > from { self.kernel.forward(steps) } else { self.kernel.backward(steps) }
-    }
-
     /// Steps back along the rank's stream to the nearest opened place.
     fn run_distance(&self, place: u32) -> Option<u32> {
         let stride = self.index.order.stride.max(1);
         (1..=RUN_SEARCH).find(|k| place.checked_sub(k * stride).is_some_and(|before| self.is_opened(before)))
-    }
-
-    /// Remembers where a process is without counting an open (a hypothesis that was not chosen).
-    pub(crate) fn follow(&mut self, process: u32, place: u32) {
-        if process != 0 {
-            if self.last.len() >= PROCESSES_MAX {
-                self.last.clear();
-            }
-            let marked = self.marked(process);
-            self.last.insert(process, Last { place, marked });
-        }
-    }
-
-    /// The place of a process's last open that was counted here.
-    fn marked(&self, process: u32) -> Option<u32> {
-        self.last.get(&process).and_then(|last| last.marked)
     }
 
     /// An open that belongs here.

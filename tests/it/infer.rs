@@ -241,6 +241,36 @@ fn train_and_validation_are_followed_apart() {
 }
 
 /// `find | md5sum`, `rsync` and a loader that does not shuffle read in the order of the listing: that is what they are, and nothing else.
+/// A sweep: jobs that differ in what they learn with, and read the same order at the same time, each at its own pace.
+#[test]
+fn jobs_that_read_the_same_order_at_once_are_found() {
+    let (n, mut die) = (1_100, Die(5));
+    for (jobs, workers) in [(2, 1), (2, 2)] {
+        let of_job: Vec<Vec<(u32, u32)>> = (0..jobs)
+            .map(|job| {
+                let epochs =
+                    (0..2).flat_map(|epoch| loaders(&[default_order(n, 42, 3 + 4 * epoch)], workers, 32, 10 + 100 * job, &mut die));
+                epochs.collect()
+            })
+            .collect();
+        let (mut at, mut opens) = (vec![0; of_job.len()], Vec::new());
+        while at.iter().zip(&of_job).any(|(&at, all)| at < all.len()) {
+            let job = die.below(of_job.len());
+            // none is far ahead of the others
+            let last = at.iter().min().copied().unwrap();
+            if at[job] < of_job[job].len() && at[job] < last + 40 {
+                opens.push(of_job[job][at[job]]);
+                at[job] += 1;
+            }
+        }
+        let report = report_of(n, &opens);
+        let text = format!("{jobs} jobs of {workers} workers: {report:#?}");
+        assert_eq!((report.state, report.orders.len()), ("locked", 1), "{text}");
+        assert!(report.orders[0].locked_after <= 160, "{text}");
+        assert!(report.predicted_fraction > 0.8, "{text}");
+    }
+}
+
 #[test]
 fn a_walk_is_sequential_and_no_more() {
     let opens: Vec<(u32, u32)> = (0..1_000).map(|sample| (7, sample)).collect();
