@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Failure, print, snapshot};
+use super::{Failure, check_there, print, snapshot};
 use crate::config::cli::{OrderCommand, VerifyArgs};
 use crate::config::machine::Machine;
 use crate::config::mountpoint;
@@ -33,7 +33,8 @@ pub(super) fn run(command: OrderCommand) -> Result<(), Failure> {
 
 fn stats_of(dir: &Path) -> Result<Snapshot, String> {
     let path = mountpoint::real(dir)?;
-    snapshot(&socket_above(&Machine::here().runtime_dir, &path), &path)
+    let stats = snapshot(&socket_above(&Machine::here().runtime_dir, &path), &path)?;
+    check_there(&stats, &path).map(|()| stats)
 }
 
 fn show(dir: &Path, json: bool) -> Result<(), Failure> {
