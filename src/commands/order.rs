@@ -73,6 +73,14 @@ fn check(args: &VerifyArgs) -> Result<(), Failure> {
     };
     let mut assumed: Vec<String> = Vec::new();
     let all = parsed.opens.len();
+    let records = parsed.keep_last_record();
+    if records > 1 {
+        assumed.push(format!(
+            "the last of {records} records in the file counts, {} of {all} opens: its clock began anew (a file for each mount keeps them apart)",
+            parsed.opens.len()
+        ));
+    }
+    let all = parsed.opens.len();
     if let Some(root) = &args.root {
         parsed.opens.retain(|open| is_below(&open.path, root));
         if parsed.opens.is_empty() {
@@ -149,9 +157,10 @@ fn explained(report: &Report) -> String {
         text += &format!("left out: {} lines of the log that are neither strace's nor ours\n", report.damaged_lines);
     }
     for order in &report.orders {
+        let root = if order.root.is_empty() { "the mount" } else { &order.root };
         text += &format!(
             "{}: {}\n  {}\n  {}\n  followed after {} opens, confidence {:.6}\n",
-            order.root, order.state, order.order, order.why, order.locked_after, order.confidence
+            root, order.state, order.order, order.why, order.locked_after, order.confidence
         );
     }
     for what in &report.unexplained {

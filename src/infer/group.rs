@@ -317,6 +317,17 @@ impl Group {
         anew || !self.clues.is_empty() || config.patient
     }
 
+    /// Why nothing can be found yet, where so little was read, in words.
+    pub(super) fn too_few(&self) -> Option<String> {
+        let (files, opens) = (self.files, self.segment.count);
+        if files < FILES_LEAST {
+            Some(format!("{files} files: so few prove no order, whatever sequence they come in ({FILES_LEAST} are the least)"))
+        } else {
+            let is_first = self.passes == 0 && self.clues.is_empty();
+            (is_first && opens < FIRST_TRY).then(|| format!("{opens} opens: so few prove no order ({FIRST_TRY} are the least)"))
+        }
+    }
+
     /// What a quick answer does without, in words.
     pub(super) fn too_dear(&self) -> Vec<String> {
         let owed = Rung::ALL.into_iter().filter(|&rung| self.owed[rung as usize].is_some()).map(|rung| {

@@ -265,8 +265,11 @@ impl Inference {
     /// What no order explains, how far it was searched, and what was left out: for people.
     pub fn unexplained(&self) -> impl Iterator<Item = String> {
         self.groups.iter().filter(|group| group.segment.is_unexplained()).filter_map(|group| {
-            let (rung, tried) = group.in_vain?;
             let root = if group.root.is_empty() { "the mount" } else { &group.root };
+            if let Some(few) = group.too_few() {
+                return Some(format!("{root}: {few}"));
+            }
+            let (rung, tried) = group.in_vain?;
             let left_out = rung.leaves_out().map_or(String::new(), |what| format!("; not looked for: {what}"));
             let quick = if self.config.is_quick() { group.too_dear() } else { Vec::new() };
             let quick = if quick.is_empty() { quick.concat() } else { format!("; left out to be quick: {}", quick.join(", ")) };

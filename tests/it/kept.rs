@@ -194,3 +194,25 @@ fn verify_reads_strace_and_refuses_what_is_no_log() {
         assert!(said(&output).starts_with("belady: "), "{}", said(&output));
     }
 }
+
+#[test]
+fn verify_says_what_it_looked_at_and_why_it_found_nothing() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let verify = || {
+        let output = run(&["order", "verify", "--quick", "--log", text(log.path())]);
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let lines = |from: u32, to: u32| (from..to).map(|n| format!("{}.5\t7\t{n:04}.jpg\n", n - from)).collect::<String>();
+    std::fs::write(log.path(), lines(0, 12)).expect("a log");
+    assert!(verify().contains("the mount: 12 files: so few prove no order"), "{}", verify());
+    std::fs::write(log.path(), lines(0, 300)).expect("a log");
+    assert!(verify().contains("\nthe mount: "), "an empty root has a name: {}", verify());
+    // two records in one file
+    std::fs::write(log.path(), lines(100, 300) + &lines(0, 150)).expect("a log");
+    let shown = verify();
+    assert!(
+        shown.starts_with("150 opens of 150 files: ") && shown.contains("the last of 2 records in the file counts, 150 of 350 opens"),
+        "{shown}"
+    );
+}
