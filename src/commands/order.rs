@@ -38,14 +38,15 @@ fn stats_of(dir: &Path) -> Result<Snapshot, String> {
 }
 
 fn show(dir: &Path, json: bool) -> Result<(), Failure> {
-    let orders = stats_of(dir)?.orders;
+    let Snapshot { orders, imported, .. } = stats_of(dir)?;
     if json {
         return print(&(serde_json::to_string(&orders).map_err(|error| error.to_string())? + "\n"));
     }
-    if orders.is_empty() {
+    if orders.is_empty() && imported.is_empty() {
         return print("no order is followed: none was declared or imported and proved by opens, and none was found in them\n");
     }
-    print(&orders.iter().map(shown).collect::<String>())
+    let waiting = imported.iter().map(|order| format!("{order}: imported, waits for its readers\n"));
+    print(&orders.iter().map(shown).chain(waiting).collect::<String>())
 }
 
 /// One order in a few lines.

@@ -127,8 +127,11 @@ pub fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
         .map_or_else(|| "since it was mounted".to_owned(), |b| format!("of the last {}", duration(now.uptime_seconds - b.uptime_seconds)));
     line(&mut out, "belady", &format!("{} on {}, up {}; figures {what}", now.url, now.mountpoint, duration(now.uptime_seconds)));
     line(&mut out, "verdict", &verdict(now, before));
-    if now.orders.is_empty() {
+    if now.orders.is_empty() && now.imported.is_empty() {
         line(&mut out, "order", "none is known: nothing is fetched ahead (declare it with --order)");
+    }
+    for order in &now.imported {
+        line(&mut out, "order", &format!("{order}: imported, waits for its readers"));
     }
     for order in &now.orders {
         line(&mut out, "order", &order_line(order));

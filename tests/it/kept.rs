@@ -160,9 +160,18 @@ fn an_order_is_handed_from_mount_to_mount() {
 
     let imported = run(&["order", "import", text(&second.dir), text(&file)]);
     assert!(imported.status.success(), "{}", said(&imported));
+    second.wait_for("the order that waits", |stats| stats["imported"].as_array().is_some_and(|waiting| waiting.len() == 1));
+    let shown = || String::from_utf8(run(&["order", "show", text(&second.dir)]).stdout).expect("text");
+    let ahead = || std::fs::read_to_string(second.dir.join(".belady/order")).expect("a text");
+    for text in [shown(), ahead()] {
+        assert!(text.contains("torch-random:seed=9") && text.contains("imported, waits for its readers"), "{text}");
+    }
     open_first(&second.dir, &log, 16);
     let order = locked(&second, "the imported order");
     assert_eq!(order["seed"], 9, "{order:#}");
+    assert!(!order["hypothesis"].as_str().expect("text").contains("workers="), "one reader, and nobody knows which: {order:#}");
+    second.wait_for("nothing waits", |stats| stats["imported"].as_array().is_some_and(Vec::is_empty));
+    assert!(!shown().contains("waits for its readers"), "{}", shown());
     assert_eq!(second.unmount(), 0);
 }
 
