@@ -402,7 +402,12 @@ impl Search<'_> {
         let in_batches = spec.world > 1 && spec.kind.dealt_in_batches() == Some(spec.kind);
         if !in_batches {
             let told = fit_whole(&sighting, &order.places);
-            (spec.batch, spec.workers) = (told.batch.filter(|_| told.workers.is_some()), told.workers);
+            let workers = match (told.workers, spec.workers) {
+                // One reader is a worker, or the process that trains: opens do not say which.
+                (Some(1), None | Some(0)) => spec.workers,
+                (workers, _) => workers,
+            };
+            (spec.batch, spec.workers) = (told.batch.filter(|_| told.workers.is_some()), workers);
         }
         drop(order);
         if let Dealt::Part { batch, world, ranks, workers } = dealt {
