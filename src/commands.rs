@@ -146,17 +146,23 @@ fn umount(args: &UmountArgs) -> Result<(), Failure> {
             // Another user's, or its socket was cleaned away: the kernel knows whether it is busy, and the daemon sees it go.
             Some(mounted) if mounted.is_ours() && !socket.exists() => Ok(detach(&path, false)?),
             Some(mounted) if mounted.is_ours() => {
-                Err(Failure::Failed(format!("{}: {error}; --lazy takes it out of the tree all the same", path.display())))
+                Err(Failure::Failed(format!("{}; --lazy takes it out of the tree all the same", naming(&path, &error))))
             }
             Some(mounted) => {
                 Err(Failure::Failed(format!("{}: {} is mounted there, not by belady: use umount", path.display(), mounted.source)))
             }
             // Somebody else was faster, or the daemon ended before it could say so.
             None if was_ours => Ok(()),
-            None if socket.exists() => Err(Failure::Failed(format!("{}: {error}", path.display()))),
+            None if socket.exists() => Err(Failure::Failed(naming(&path, &error))),
             None => Err(Failure::Failed(format!("{}: nothing is mounted there (belady list shows the mounts)", path.display()))),
         },
     }
+}
+
+/// An error with the path it is of, once: the daemon's own often name it.
+fn naming(path: &Path, error: &str) -> String {
+    let path = path.display().to_string();
+    if error.contains(&path) { error.to_owned() } else { format!("{path}: {error}") }
 }
 
 /// Takes a mount away without its daemon.
@@ -200,6 +206,7 @@ fn stats(args: &StatsArgs) -> Result<(), Failure> {
     let path = mountpoint::real(&args.dir)?;
     let socket = socket_above(&Machine::here().runtime_dir, &path);
     let mut before = snapshot(&socket, &path)?;
+    check_there(&before, &path)?;
     show(args, &before, None)?;
     let Some(seconds) = args.watch else { return Ok(()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(|error| error.to_string())?;
@@ -232,6 +239,15 @@ fn snapshot(socket: &Path, path: &Path) -> Result<Snapshot, String> {
             _ => format!("{}: no belady is mounted there (belady list shows the mounts)", path.display()),
         }),
         Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// Whether a path, which lies below the mount's root, is there: a misspelt one is no part of the mount.
+fn check_there(snapshot: &Snapshot, path: &Path) -> Result<(), String> {
+    // The root is: its daemon has answered.
+    match path == Path::new(&snapshot.mountpoint) || path.symlink_metadata().is_ok() {
+        true => Ok(()),
+        false => Err(format!("{}: there is no such file or directory in the mount on {}", path.display(), snapshot.mountpoint)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Failure, print, snapshot};
+use super::{Failure, check_there, print, snapshot};
 use crate::config::cli::{OrderCommand, VerifyArgs};
 use crate::config::machine::Machine;
 use crate::config::mountpoint;
@@ -33,18 +33,20 @@ pub(super) fn run(command: OrderCommand) -> Result<(), Failure> {
 
 fn stats_of(dir: &Path) -> Result<Snapshot, String> {
     let path = mountpoint::real(dir)?;
-    snapshot(&socket_above(&Machine::here().runtime_dir, &path), &path)
+    let stats = snapshot(&socket_above(&Machine::here().runtime_dir, &path), &path)?;
+    check_there(&stats, &path).map(|()| stats)
 }
 
 fn show(dir: &Path, json: bool) -> Result<(), Failure> {
-    let orders = stats_of(dir)?.orders;
+    let Snapshot { orders, imported, .. } = stats_of(dir)?;
     if json {
         return print(&(serde_json::to_string(&orders).map_err(|error| error.to_string())? + "\n"));
     }
-    if orders.is_empty() {
+    if orders.is_empty() && imported.is_empty() {
         return print("no order is followed: none was declared or imported and proved by opens, and none was found in them\n");
     }
-    print(&orders.iter().map(shown).collect::<String>())
+    let waiting = imported.iter().map(|order| format!("{order}: imported, waits for its readers\n"));
+    print(&orders.iter().map(shown).chain(waiting).collect::<String>())
 }
 
 /// One order in a few lines.
@@ -71,6 +73,14 @@ fn check(args: &VerifyArgs) -> Result<(), Failure> {
         None => None,
     };
     let mut assumed: Vec<String> = Vec::new();
+    let all = parsed.opens.len();
+    let records = parsed.keep_last_record();
+    if records > 1 {
+        assumed.push(format!(
+            "the last of {records} records in the file counts, {} of {all} opens: its clock began anew (a file for each mount keeps them apart)",
+            parsed.opens.len()
+        ));
+    }
     let all = parsed.opens.len();
     if let Some(root) = &args.root {
         parsed.opens.retain(|open| is_below(&open.path, root));
@@ -148,9 +158,10 @@ fn explained(report: &Report) -> String {
         text += &format!("left out: {} lines of the log that are neither strace's nor ours\n", report.damaged_lines);
     }
     for order in &report.orders {
+        let root = if order.root.is_empty() { "the mount" } else { &order.root };
         text += &format!(
             "{}: {}\n  {}\n  {}\n  followed after {} opens, confidence {:.6}\n",
-            order.root, order.state, order.order, order.why, order.locked_after, order.confidence
+            root, order.state, order.order, order.why, order.locked_after, order.confidence
         );
     }
     for what in &report.unexplained {

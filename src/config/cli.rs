@@ -312,7 +312,7 @@ pub struct VerifyArgs {
     /// The dataset's manifest, where one was saved; without it only the files that were opened are known
     #[arg(long, value_name = "FILE")]
     pub manifest: Option<PathBuf>,
-    /// Try no more than likely seeds: all 2^32 take minutes where nothing explains the opens
+    /// Some seconds of search at most: likely seeds, without all 2^32, which take minutes where nothing explains the opens; what was left out is told
     #[arg(long)]
     pub quick: bool,
     /// Threads of a search

@@ -176,7 +176,8 @@ retained: the file's bytes were here since an earlier epoch
 in time:  fetched ahead of its use, complete before it was asked for; the reader did not wait
 late:     still on its way when it was asked for; the reader waited for the rest of it
 miss:     fetched because it was asked for; the reader waited for all of it
-kept:     retained, as part of all bytes (bound: what Bélády's MIN keeps in the cache less the read-ahead's room, which is not always full)
+kept:     retained, as part of all bytes (bound: what Bélády's MIN keeps in the cache less the read-ahead's room, which is not always full:
+          an epoch that leaves some of it unused beats the bound by a few percent)
 GETs, MB: what the store itself counted; they include what was fetched ahead for the next epoch
 CPU:      of the mount's process (for plain GETs: of the client), milliseconds per file
 ";

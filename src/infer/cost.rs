@@ -6,6 +6,7 @@
 //!
 //! Not here: which step comes next (`rungs`), threads and their priority (`prefetch/searching`).
 
+use super::job::Rung;
 use crate::order::infer::lanes::CodePath;
 use crate::order::infer::target::WORLD_MAX;
 
@@ -91,6 +92,47 @@ impl Account {
     }
 }
 
+/// What all searches of one rung over a log may take where the answer is wanted at once ([`super::InferConfig::is_quick`]), in core-seconds: four
+/// such parts are some five seconds, of which two or three are mostly needed.
+const QUICK_SECONDS: f64 = 1.25;
+/// What one try may take of what is left: the opens that come later are searched, too.
+const QUICK_SHARE: f64 = 0.5;
+/// What any search takes at least, as measured: its targets and their lists of seeds.
+const SEARCH_SECONDS: f64 = 2e-3;
+/// Of so few files a search takes twice what it is reckoned to, of fewer in proportion more: as measured, seeds pass by chance.
+const FEW_FILES: f64 = 160.0;
+
+/// What was spent on a log whose answer is wanted at once, by rung, and on steps that are free elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Quick {
+    spent: [f64; Rung::ALL.len()],
+    free: f64,
+}
+
+impl Quick {
+    /// Takes a search among so many files down: what it was reckoned to cost, and how much of that was for steps that are free elsewhere.
+    pub(super) fn spend(&mut self, rung: Rung, files: u32, seconds: f64, free: f64) {
+        self.spent[rung as usize] += (seconds - free) * few(files);
+        // what is known is always looked for
+        self.free += if rung == Rung::Known { 0.0 } else { (free * few(files)).max(SEARCH_SECONDS) };
+    }
+
+    /// Core-seconds, as searches are reckoned, that one try of a rung may take among so many files.
+    pub(super) fn left(&self, rung: Rung, files: u32) -> f64 {
+        (QUICK_SECONDS - self.spent[rung as usize]) * QUICK_SHARE / few(files)
+    }
+
+    /// Whether what most scripts do is looked for still.
+    pub(super) fn is_free(&self) -> bool {
+        self.free < QUICK_SECONDS
+    }
+}
+
+/// How many times what it is reckoned to a search takes among so many files.
+fn few(files: u32) -> f64 {
+    1.0 + FEW_FILES / f64::from(files.max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +147,25 @@ mod tests {
         assert!(account.left(0.1, 1_000.0) > 0.9, "a long one");
         account.spend(1e9);
         assert!(account.left(1e6, 1e6) < 0.0);
+    }
+
+    #[test]
+    fn a_quick_answer_has_a_bound_and_leaves_something_for_later_opens() {
+        let mut quick = Quick::default();
+        let mut all = 0.0;
+        for _ in 0..1_000 {
+            for rung in [Rung::Likely, Rung::Others, Rung::Meet] {
+                let takes = quick.left(rung, 40) * 0.99;
+                assert!(takes > 0.0);
+                quick.spend(rung, 40, takes, 0.0);
+                all += takes * few(40);
+            }
+            if quick.is_free() {
+                quick.spend(Rung::Likely, 40, 0.1, 0.1);
+                all += 0.1 * few(40);
+            }
+        }
+        assert!((4.0..6.0).contains(&all) && !quick.is_free(), "{all}");
     }
 
     #[test]

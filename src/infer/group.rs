@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::cost::Account;
+use super::cost::{Account, Quick};
 use super::inference::InferConfig;
 use super::job::{Clue, Rung};
 use super::kept::Kept;
@@ -109,6 +109,8 @@ pub(super) struct Group {
     /// When it began to read, and what its searches have cost since.
     pub(super) began: Duration,
     pub(super) account: Account,
+    /// What was spent on all groups, where that has a bound.
+    pub(super) quick: Quick,
     /// By rung: the step that was not paid for in this segment, and its price.
     pub(super) owed: [Option<(u32, f64)>; Rung::ALL.len()],
     /// Opens of this segment at the last try of the dictionary, and of its first step alone.
@@ -225,7 +227,10 @@ impl Group {
         match rung {
             Rung::Widen => false,
             Rung::Known => time || self.settled(rung).is_some(),
-            Rung::Usual => (self.is_usual_due() && time || self.settled(rung).is_some()) && (self.is_free(config) || self.left() > 0.0),
+            Rung::Usual => {
+                let is_paid = self.is_free(config) || !config.patient && self.left() > 0.0;
+                (self.is_usual_due() && time || self.settled(rung).is_some()) && is_paid
+            }
             // A file of each process says nothing of its stream.
             Rung::Likely => (fresh && time || self.settled(rung).is_some()) && !segment.are_all_new(0),
             Rung::Others => time && self.is_met() && (tried == 0 || fresh),
@@ -276,6 +281,9 @@ impl Group {
 
     /// Core-seconds that a rung may take now.
     pub(super) fn allowance(&self, rung: Rung, config: &InferConfig) -> f64 {
+        if config.is_quick() && (rung.is_long() || matches!(rung, Rung::Likely | Rung::Others)) {
+            return self.quick.left(rung, self.files);
+        }
         if config.patient || !config.deep {
             return f64::INFINITY;
         }
@@ -302,8 +310,39 @@ impl Group {
 
     /// Whether the first steps of the dictionary are free: not for ever, where nothing was ever found, and once only for the same processes.
     pub(super) fn is_free(&self, config: &InferConfig) -> bool {
+        if config.is_quick() {
+            return self.quick.is_free();
+        }
         let anew = self.passes == 0 || self.passes < FREE_PASSES && self.segment.has_others(&self.before);
         anew || !self.clues.is_empty() || config.patient
+    }
+
+    /// Why nothing can be found yet, where so little was read, in words.
+    pub(super) fn too_few(&self) -> Option<String> {
+        let (files, opens) = (self.files, self.segment.count);
+        if files < FILES_LEAST {
+            Some(format!("{files} files: so few prove no order, whatever sequence they come in ({FILES_LEAST} are the least)"))
+        } else {
+            let is_first = self.passes == 0 && self.clues.is_empty();
+            (is_first && opens < FIRST_TRY).then(|| format!("{opens} opens: so few prove no order ({FIRST_TRY} are the least)"))
+        }
+    }
+
+    /// What a quick answer does without, in words.
+    pub(super) fn too_dear(&self) -> Vec<String> {
+        let owed = Rung::ALL.into_iter().filter(|&rung| self.owed[rung as usize].is_some()).map(|rung| {
+            // where nothing was tried, its name says it all
+            let (step, _) = self.owed[rung as usize].unwrap_or_default();
+            if step > 0 { format!("more of «{}»", rung.name()) } else { rung.name().to_owned() }
+        });
+        let places = self.files as usize >= LINEAR_PLACES && self.segment.count >= schedule(Rung::Linear).0;
+        let long = [
+            (Rung::Exhaustive, self.segment.count >= EXHAUSTIVE_AT && self.files >= FILES_LEAST),
+            (Rung::Backward, self.whole_before),
+            (Rung::Linear, places),
+        ];
+        let long = long.into_iter().filter(|&(_, makes_sense)| makes_sense).map(|(rung, _)| rung.name().to_owned());
+        owed.chain(long).collect()
     }
 
     /// A try of a rung is counted; the step it begins with.

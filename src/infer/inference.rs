@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::again::RECORDED_LEAST;
-use super::cost::Account;
+use super::cost::{Account, Quick};
 use super::group::{CLUES_MAX, FIRST_TRY, Group, STRANGERS, WIDEN_AT};
 use super::job::{Clue, Found, Job, JobResult, Rung};
 use super::kept::{Kept, Memo, Shelf, concerns};
@@ -43,6 +43,14 @@ pub struct InferConfig {
     pub patient: bool,
 }
 
+impl InferConfig {
+    /// A log whose answer is wanted at once: all searches together take some seconds at most (`cost::Quick`).
+    #[must_use]
+    pub const fn is_quick(&self) -> bool {
+        self.patient && !self.exhaustive
+    }
+}
+
 impl Default for InferConfig {
     fn default() -> Self {
         Self { threads: 1, exhaustive: true, deep: true, patient: false }
@@ -58,6 +66,7 @@ pub struct Inference {
     groups: Vec<Group>,
     segments: u64,
     config: InferConfig,
+    quick: Quick,
     /// Orders found elsewhere, the latest first.
     imported: Vec<Clue>,
     /// Passes that no order explained.
@@ -88,6 +97,7 @@ impl Inference {
             groups: Vec::new(),
             segments: 0,
             config,
+            quick: Quick::default(),
             imported: Vec::new(),
             shelf: Shelf::default(),
             texts: Arc::default(),
@@ -174,6 +184,7 @@ impl Inference {
             settled: [(0, 0); 3],
             began: seen.now,
             account: Account::default(),
+            quick: self.quick,
             owed: [None; Rung::ALL.len()],
             looked_at: 0,
             usual_at: 0,
@@ -254,10 +265,18 @@ impl Inference {
     /// What no order explains, how far it was searched, and what was left out: for people.
     pub fn unexplained(&self) -> impl Iterator<Item = String> {
         self.groups.iter().filter(|group| group.segment.is_unexplained()).filter_map(|group| {
-            let (rung, tried) = group.in_vain?;
             let root = if group.root.is_empty() { "the mount" } else { &group.root };
+            if let Some(few) = group.too_few() {
+                return Some(format!("{root}: {few}"));
+            }
+            let (rung, tried) = group.in_vain?;
             let left_out = rung.leaves_out().map_or(String::new(), |what| format!("; not looked for: {what}"));
-            Some(format!("{root}: no order explains what was opened last; searched up to {} ({tried:.0} tried){left_out}", rung.name()))
+            let quick = if self.config.is_quick() { group.too_dear() } else { Vec::new() };
+            let quick = if quick.is_empty() { quick.concat() } else { format!("; left out to be quick: {}", quick.join(", ")) };
+            Some(format!(
+                "{root}: no order explains what was opened last; searched up to {} ({tried:.0} tried){left_out}{quick}",
+                rung.name()
+            ))
         })
     }
 
@@ -266,6 +285,7 @@ impl Inference {
     pub fn next_job(&mut self, brief: bool, now: impl Fn(OrderIndex) -> Option<Epoch>, last: impl Fn(OrderIndex) -> Epoch) -> Option<Job> {
         let config = self.config;
         for number in 0..self.groups.len() {
+            self.groups[number].quick = self.quick;
             loop {
                 let remembers = |root: &str| self.imported.iter().any(|clue| concerns(&clue.spec.root, root));
                 let Some(rung) = self.groups[number].due(&config, brief, remembers) else { break };
@@ -350,6 +370,7 @@ impl Inference {
     /// What a search found. `now`: the epoch an order is in, while it is followed.
     pub fn finished(&mut self, result: JobResult, now: impl Fn(OrderIndex) -> Option<Epoch>) -> Option<Proposal> {
         let at = self.groups.iter().position(|group| group.id == result.group)?;
+        self.quick.spend(result.rung, self.groups[at].files, result.cost, result.free);
         let group = &mut self.groups[at];
         let busy = group.busy[usize::from(result.rung.is_brief())].take();
         let was_stopped = busy.is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed));
@@ -378,7 +399,10 @@ impl Inference {
                 let is_vain = result.owed.is_none() || result.step > 0;
                 group.vain[result.rung as usize] += u8::from(result.rung.is_long() && is_vain && was_tried);
             }
-            if result.segment == group.segment.number && group.in_vain.is_none_or(|(dearest, _)| dearest <= result.rung) {
+            // what was not paid for at all is no search
+            let is_searched = result.owed.is_none() || result.tried > 1.0;
+            let is_dearest = group.in_vain.is_none_or(|(dearest, _)| dearest <= result.rung);
+            if result.segment == group.segment.number && is_searched && is_dearest {
                 group.in_vain = Some((result.rung, result.tried));
             }
             return None;

@@ -214,8 +214,9 @@ pub struct JobResult {
     /// How far it came, and the price of the next step: that was not paid for. None: there is no other.
     pub(super) step: u32,
     pub(super) owed: Option<f64>,
-    /// Core-seconds, as they are reckoned.
+    /// Core-seconds, as they are reckoned, and those of them for steps that are free.
     pub cost: f64,
+    pub(super) free: f64,
 }
 
 impl JobResult {
@@ -240,6 +241,7 @@ pub(super) struct Search<'a> {
     pub(super) step: u32,
     pub(super) owed: Option<f64>,
     pub(super) cost: f64,
+    pub(super) free: f64,
     /// What is proved explains each open.
     pub(super) is_exact: bool,
 }
@@ -288,7 +290,7 @@ impl Job {
         {
             self.front = front;
             let once = self.search(&mut maps, control, result.tried);
-            result = JobResult { cost: result.cost + once.cost, ..once };
+            result = JobResult { cost: result.cost + once.cost, free: result.free + once.free, ..once };
         }
         JobResult { maps: Some(maps), ..result }
     }
@@ -306,6 +308,7 @@ impl Job {
             step: self.step,
             owed: None,
             cost: 0.0,
+            free: 0.0,
             is_exact: false,
         };
         match self.rung {
@@ -315,16 +318,16 @@ impl Job {
             Rung::Widen => search.widen(),
             _ => search.climb(maps),
         }
-        let Search { tried, best, rivals, step, owed, cost, .. } = search;
+        let Search { tried, best, rivals, step, owed, cost, free, .. } = search;
         let found = best.map(|(_, found)| found);
-        JobResult { group: self.group, segment: self.segment, rung: self.rung, found, tried, rivals, maps: None, step, owed, cost }
+        JobResult { group: self.group, segment: self.segment, rung: self.rung, found, tried, rivals, maps: None, step, owed, cost, free }
     }
 
     /// As if it had found nothing, at this cost.
     #[cfg(test)]
     pub(super) fn in_vain(self, cost: f64) -> JobResult {
         let Self { group, segment, rung, maps, step, .. } = self;
-        JobResult { group, segment, rung, found: None, tried: 1.0, rivals: Vec::new(), maps, step, owed: None, cost }
+        JobResult { group, segment, rung, found: None, tried: 1.0, rivals: Vec::new(), maps, step, owed: None, cost, free: 0.0 }
     }
 
     /// Too early for another numbering of a large dataset.
@@ -399,7 +402,12 @@ impl Search<'_> {
         let in_batches = spec.world > 1 && spec.kind.dealt_in_batches() == Some(spec.kind);
         if !in_batches {
             let told = fit_whole(&sighting, &order.places);
-            (spec.batch, spec.workers) = (told.batch.filter(|_| told.workers.is_some()), told.workers);
+            let workers = match (told.workers, spec.workers) {
+                // One reader is a worker, or the process that trains: opens do not say which.
+                (Some(1), None | Some(0)) => spec.workers,
+                (workers, _) => workers,
+            };
+            (spec.batch, spec.workers) = (told.batch.filter(|_| told.workers.is_some()), workers);
         }
         drop(order);
         if let Dealt::Part { batch, world, ranks, workers } = dealt {

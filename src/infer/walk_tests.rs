@@ -191,3 +191,14 @@ fn what_was_not_looked_for_is_told() {
     let walk = searched((0..CLASSES * OF_CLASS).map(|sample| (5, sample)), 0.0, thrifty).1;
     assert!(walk.iter().all(|one| one.contains("known orders")), "{walk:?}");
 }
+
+#[test]
+fn a_quick_answer_tells_what_it_left_out() {
+    let quick = InferConfig { patient: true, exhaustive: false, ..InferConfig::default() };
+    let order = randperm(CLASSES * OF_CLASS, &mut Mt19937::new(9));
+    let told = |config| searched(order[..300].iter().map(|&sample| (5, sample)), 0.0, config).1;
+    let text = told(quick);
+    assert!(matches!(&text[..], [one] if one.ends_with("; left out to be quick: all seeds")), "{text:?}");
+    let text = told(InferConfig { exhaustive: true, ..quick });
+    assert!(matches!(&text[..], [one] if !one.contains("to be quick")), "{text:?}");
+}

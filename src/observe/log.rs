@@ -14,6 +14,8 @@ use crate::types::FileIndex;
 const LINE_BYTES_MAX: u64 = 32 << 10;
 /// Opens kept: 16 M of them are a dozen epochs of ImageNet; about 100 B each.
 const OPENS_MAX: usize = 16 << 20;
+/// The clock of a record goes back by less than this where opens are written in another order than they came: they wait in one short queue.
+const RESTART_SECONDS: f64 = 1.0;
 /// Calls that are under way at once at most: threads of a node.
 const UNFINISHED_MAX: usize = 1 << 16;
 
@@ -39,6 +41,26 @@ pub struct Log {
     pub damaged: u64,
     /// strace wrote a part of it: it has all that its program opened, not the files of one mount.
     pub is_traced: bool,
+}
+
+impl Log {
+    /// Of several records in one file, each with its own clock, only the last stays. Returns how many there were.
+    pub fn keep_last_record(&mut self) -> usize {
+        // strace's times may be those of the day, or since the line before
+        if self.is_traced {
+            return 1;
+        }
+        let restarts = self.opens.windows(2).zip(1..).filter(|(pair, _)| pair[1].seconds < pair[0].seconds - RESTART_SECONDS);
+        let begins: Vec<usize> = restarts.map(|(_, at)| at).collect();
+        if let Some(&last) = begins.last() {
+            self.opens.drain(..last);
+            let first = self.opens.first().map_or(0.0, |open| open.seconds);
+            for open in &mut self.opens {
+                open.seconds -= first;
+            }
+        }
+        begins.len() + 1
+    }
 }
 
 /// Reads a log of either form; each line by its own look.
@@ -319,6 +341,23 @@ mod tests {
         assert_eq!(log.opens[0], LoggedOpen { seconds: 0.0, thread: 27772, path: "train/n7/a.png".into() });
         assert_eq!(log.opens[1], LoggedOpen { seconds: 0.002_172, thread: 27773, path: "a\tb\\".into() });
         assert_eq!((log.opens.len(), log.skipped), (2, 2));
+    }
+
+    #[test]
+    fn of_several_records_in_one_file_the_last_stays() {
+        let record =
+            |from: f64, path: &str| (0..50).map(|n| format!("{:.6}\t7\t{path}{n}\n", from + f64::from(n) * 0.1)).collect::<String>();
+        let kept = |text: String| {
+            let mut log = parse(text.as_bytes()).unwrap();
+            (log.keep_last_record(), log.opens.len(), log.opens[0].clone())
+        };
+        let first = |path: &str| LoggedOpen { seconds: 0.0, thread: 7, path: path.into() };
+        assert_eq!(kept(record(3.0, "a")), (1, 50, first("a0")));
+        assert_eq!(kept(record(3.0, "a") + &record(0.5, "b")), (2, 50, first("b0")), "another run");
+        assert_eq!(kept(record(3.0, "a") + &record(6.0, "b")), (2, 50, first("b0")), "one that was mounted sooner, or read later");
+        assert_eq!(kept("1.5\t7\ta\n0.9\t8\tb\n1.6\t7\tc\n".into()), (1, 3, first("a")), "two threads");
+        let traced = kept("7 23:59:59 openat(AT_FDCWD, \"/a\", O_RDONLY) = 3\n7 00:00:00 openat(AT_FDCWD, \"/b\", O_RDONLY) = 3\n".into());
+        assert_eq!((traced.0, traced.1), (1, 2), "midnight");
     }
 
     #[test]

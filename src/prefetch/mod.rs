@@ -162,7 +162,7 @@ pub async fn run(
                 task.handle(Event::Capacity { tier: 0, bytes });
             }
             Some((order, epoch, way, files)) = orders.recv() => task.handle(Event::Order { order, epoch, way, files }),
-            Some(spec) = task.parts.imports.recv() => drop(task.engine.import(spec)),
+            Some(spec) = task.parts.imports.recv() => task.import(spec),
             Some((result, seconds)) = results.recv() => task.searched(result, seconds),
             Some(text) = read_texts.recv() => task.engine.text(text),
             Some(memo) = remembered.recv() => task.remember(memo),
@@ -371,6 +371,13 @@ impl Task {
             // fails only when the task is gone
             drop(computed.blocking_send((order, epoch, way, Arc::new(wanted.files()))));
         });
+    }
+
+    /// An order that another node found: it waits for its readers.
+    fn import(&mut self, spec: OrderSpec) {
+        if self.engine.import(spec.clone()) {
+            self.report.imported(spec);
+        }
     }
 
     /// Lets the inference see what was opened, by whom.

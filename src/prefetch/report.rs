@@ -35,9 +35,18 @@ pub(super) struct Reporter {
     starved: Vec<Vec<(u64, Duration, Duration)>>,
     /// Last reason told in the log, per order.
     told: Vec<String>,
+    /// Imported, and not followed yet: at most as many as the inference takes.
+    waiting: Vec<OrderSpec>,
 }
 
 impl Reporter {
+    /// An order that was taken in: it waits for its readers.
+    pub(super) fn imported(&mut self, spec: OrderSpec) {
+        if !self.waiting.contains(&spec) {
+            self.waiting.push(spec);
+        }
+    }
+
     pub(super) fn publish(
         &mut self,
         engine: &Engine,
@@ -51,6 +60,12 @@ impl Reporter {
         self.told.resize(count, String::new());
         let orders = (0..count).map(|index| self.order(engine, index, now, starved, path)).collect();
         *stats.orders.lock().unwrap_or_else(PoisonError::into_inner) = orders;
+        // An epoch, or the ranks, may be others here.
+        let is_one = |spec: &OrderSpec, other: &OrderSpec| {
+            (&spec.root, spec.seed) == (&other.root, other.seed) && spec.kind.to_string() == other.kind.to_string()
+        };
+        self.waiting.retain(|spec| !engine.followed().iter().any(|followed| is_one(spec, &followed.spec)));
+        *stats.imported.lock().unwrap_or_else(PoisonError::into_inner) = self.waiting.iter().map(ToString::to_string).collect();
         let view = engine.planner().view();
         set(&stats.reads.accesses, &view.accesses);
         stats.prefetch.wasted.set(view.wasted.files);
@@ -162,7 +177,11 @@ pub fn predicted(stats: &Stats) -> String {
             }
         }
     }
-    if orders.is_empty() {
+    let imported = stats.imported.lock().unwrap_or_else(PoisonError::into_inner);
+    for order in imported.iter() {
+        text += &format!("# {order}: imported, waits for its readers\n");
+    }
+    if orders.is_empty() && imported.is_empty() {
         text.push_str("# no order is known: none is declared (--order), and none was found in the opens yet\n");
     }
     text

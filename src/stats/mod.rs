@@ -244,6 +244,8 @@ pub struct Stats {
     /// Fastest first, as configured; fixed at mount.
     pub tiers: Vec<TierCounters>,
     pub orders: Mutex<Vec<OrderStatus>>,
+    /// Imported orders, as `--order` takes them, that no readers have proved yet.
+    pub imported: Mutex<Vec<String>>,
     pub namespace: Namespace,
     pub manifest_id: Mutex<String>,
     /// 1 when the kernel reads cached files without us.

@@ -25,6 +25,9 @@ pub struct Snapshot {
     pub manifest_id: String,
     pub reads: Reads,
     pub orders: Vec<Order>,
+    /// Imported, and not proved by readers yet; as `--order` takes them.
+    #[serde(default)]
+    pub imported: Vec<String>,
     pub prefetch: Prefetch,
     pub store: Store,
     pub tiers: Vec<Tier>,
@@ -229,6 +232,7 @@ impl Snapshot {
         let latency = |q| micros(stats.store.latency.quantile(now, q));
         // A panicked writer leaves these lists whole (they are replaced, never edited in parts), so poison says nothing here.
         let orders = stats.orders.lock().unwrap_or_else(PoisonError::into_inner).iter().map(order).collect();
+        let imported = stats.imported.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let manifest_id = stats.manifest_id.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let notes = stats.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Self {
@@ -240,6 +244,7 @@ impl Snapshot {
             manifest_id,
             reads: reads(stats),
             orders,
+            imported,
             prefetch: Prefetch {
                 issued: stats.prefetch.issued.get(),
                 useful: stats.prefetch.useful.get(),

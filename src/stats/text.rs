@@ -16,6 +16,9 @@ const DOLLARS_PER_GIB_OUT: f64 = 0.09;
 /// Below this share of the time, waiting is noise: a run 1 % faster is not worth an action.
 const WAITING_SHARE: f64 = 0.01;
 
+/// What is written above the epochs' bounds.
+const BOUND_LEGEND: &str = "(bound, least possible: what Bélády's MIN would do in the cache less the read-ahead's room; an epoch that leaves that room unused can beat it by a few percent)";
+
 /// Fewer errors than one in so many are told beside the reads.
 const FAILING_ONE_IN: u64 = 100;
 
@@ -31,6 +34,8 @@ pub enum Binding {
     Throttling,
     /// No order is followed: every first read waits for the store's latency.
     UnknownOrder,
+    /// Most files were read before their order was found; what is read since is foreseen.
+    FoundLate,
     /// Files are read that no order knew to be next, and an order says what is odd.
     WrongOrder,
     /// The look-ahead does not fit into the cache.
@@ -92,6 +97,8 @@ fn binding(now: &Snapshot, before: &Snapshot) -> Binding {
         Binding::Throttling
     } else if !now.orders.iter().any(|order| order.state == "locked") {
         Binding::UnknownOrder
+    } else if missed_most(now, before) && now.orders.iter().any(was_found) {
+        Binding::FoundLate
     } else if missed_most(now, before) && now.orders.iter().any(|order| !order.note.is_empty()) {
         Binding::WrongOrder
     } else if now.prefetch.window_wanted_bytes.saturating_sub(now.prefetch.window_bytes) > now.prefetch.window_bytes / WINDOW_LAG {
@@ -99,6 +106,11 @@ fn binding(now: &Snapshot, before: &Snapshot) -> Binding {
     } else {
         Binding::Bandwidth
     }
+}
+
+/// Nobody declared it, and it has had what was read since.
+fn was_found(order: &Order) -> bool {
+    order.source == "inferred" && order.state == "locked" && order.predicted * 10 >= order.observed * 9
 }
 
 /// More than half of the accesses were of files that nothing had asked for.
@@ -115,8 +127,11 @@ pub fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
         .map_or_else(|| "since it was mounted".to_owned(), |b| format!("of the last {}", duration(now.uptime_seconds - b.uptime_seconds)));
     line(&mut out, "belady", &format!("{} on {}, up {}; figures {what}", now.url, now.mountpoint, duration(now.uptime_seconds)));
     line(&mut out, "verdict", &verdict(now, before));
-    if now.orders.is_empty() {
+    if now.orders.is_empty() && now.imported.is_empty() {
         line(&mut out, "order", "none is known: nothing is fetched ahead (declare it with --order)");
+    }
+    for order in &now.imported {
+        line(&mut out, "order", &format!("{order}: imported, waits for its readers"));
     }
     for order in &now.orders {
         line(&mut out, "order", &order_line(order));
@@ -167,16 +182,25 @@ fn remedy(by: Binding, now: &Snapshot) -> String {
     match by {
         Binding::StoreErrors => format!("the store fails ({} errors so far): see the log", now.store.errors),
         Binding::Throttling => "the store asks us to slow down: lower --max-requests, or spread the keys over more prefixes".to_owned(),
+        Binding::FoundLate => {
+            let id = now.orders.iter().find(|order| was_found(order)).map_or("", |order| order.id.as_str());
+            format!("most files were read before the order {id:?} was found; it is followed now (declared with --order, as belady order show prints it, it would be from the start)")
+        }
         Binding::WrongOrder => {
             let odd = now.orders.iter().find(|order| !order.note.is_empty()).map_or("", |order| order.note.as_str());
             format!("most files come unforeseen: {odd}")
         }
         Binding::UnknownOrder => match now.orders.first() {
+            // whoever declared nothing has nothing to check
+            Some(order) if order.source == "inferred" => format!(
+                "the order {:?}, found in the opens, is {}, so reads wait for the store's latency until one is found again",
+                order.id, order.state
+            ),
             Some(order) => format!(
                 "the order {:?} is {}, so reads wait for the store's latency: check seed, world and files of --order",
                 order.id, order.state
             ),
-            None => "the order is not known, so first reads wait for the store's latency: declare it with --order".to_owned(),
+            None => "no order is known, so first reads wait for the store's latency: --order declares one".to_owned(),
         },
         Binding::Window => format!(
             "the cache is too small for the look-ahead ({} of {}): raise --memory or add --cache-dir",
@@ -184,7 +208,8 @@ fn remedy(by: Binding, now: &Snapshot) -> String {
             size(now.prefetch.window_wanted_bytes)
         ),
         Binding::Bandwidth => {
-            "the store's bandwidth or --max-bandwidth binds: a nearer store helps, or more cache (--memory, --cache-dir)".to_owned()
+            "files are known ahead and come later than they are read: the store (or --max-bandwidth, where given) is no faster; a nearer store helps, or more cache (--memory, --cache-dir)"
+                .to_owned()
         }
     }
 }
@@ -252,6 +277,9 @@ fn reads(out: &mut String, now: &Snapshot, since: &Snapshot, seconds: Option<f64
 
 fn reuse(out: &mut String, now: &Snapshot) {
     line(out, "reuse", &format!("{} of the bytes read were retained from an earlier epoch or run", percent(now.reads.retained_rate)));
+    if now.orders.iter().any(|order| !order.epochs.is_empty()) {
+        line(out, "", BOUND_LEGEND);
+    }
     for order in &now.orders {
         // The running epoch and the two before it: what a user compares. All of them are in stats.json.
         for epoch in order.epochs.iter().rev().take(3).rev() {
@@ -476,6 +504,14 @@ mod tests {
         assert_eq!(verdict(&starved).1, Binding::WrongOrder);
         starved.orders[0].state = "lost".into();
         assert_eq!(verdict(&starved).1, Binding::UnknownOrder);
+        assert!(remedy(Binding::UnknownOrder, &starved).contains("of --order"));
+        starved.orders[0].source = "inferred".into();
+        assert!(!remedy(Binding::UnknownOrder, &starved).contains("--order"), "nothing was declared");
+        (starved.orders[0].state, starved.orders[0].note) = ("locked".into(), "a usual seed".into());
+        (starved.orders[0].observed, starved.orders[0].predicted) = (1_000, 990);
+        assert_eq!(verdict(&starved).1, Binding::FoundLate, "why it was found is nothing odd");
+        starved.orders[0].predicted = 500;
+        assert_eq!(verdict(&starved).1, Binding::WrongOrder);
         starved.store.throttled = 1;
         assert_eq!(verdict(&starved).1, Binding::Throttling);
         starved.store.errors = 1;
@@ -518,6 +554,7 @@ mod tests {
             "verdict  readers are not waiting (0.0% of the time)",
             "ready 90.0%: retained 50.0%, in time 40.0%; late 6.0%, miss 4.0%",
             "page cache are not in it",
+            "can beat it by a few percent",
             "train epoch 1: retained 49.0% (bound 50.0%)",
             "1,000,000 GET, 1,000 LIST",
             "requests $0.41 since it was mounted; bytes $0 within the region, $9.00 out of it (S3 list prices",

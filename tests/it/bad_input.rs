@@ -84,6 +84,20 @@ fn wrong_mount_points_are_refused() {
     let text = String::from_utf8_lossy(&busy.stderr);
     assert!(text.contains("belady umount"), "{text}");
     assert_eq!(fs::read(mount.dir.join("f")).expect("the first mount still serves"), b"x");
+
+    // what is no part of it is no mount either
+    let missing = mount.dir.join("no such");
+    for command in [&["order", "show"][..], &["order", "export"], &["stats"]] {
+        let output = run(&[command, &[missing.to_str().expect("plain")]].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && text.contains("no such file or directory in the mount"), "{command:?}: {text}");
+    }
+    let open = fs::File::open(mount.dir.join("f")).expect("a file");
+    let shown = mount.dir.to_str().expect("plain");
+    let held = run(&["umount", shown]);
+    let text = String::from_utf8_lossy(&held.stderr);
+    assert!(text.contains("busy") && text.matches(shown).count() == 1, "{text}");
+    drop(open);
 }
 
 #[test]

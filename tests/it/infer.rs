@@ -306,6 +306,21 @@ fn orders_of_other_libraries_are_found_and_followed_through_epochs() {
     }
 }
 
+/// Opens do not say whether one reader is a worker or the process that trains.
+#[test]
+fn of_one_reader_no_workers_are_claimed() {
+    for text in ["torch-random:seed=42:generator=default:offset=3", "numpy-legacy:seed=42:again=in-place"] {
+        let (mut opens, mut die) = (Vec::new(), Die(17));
+        for epoch in 0..2u64 {
+            opens.extend(loaders(&[made(text, 2_000, epoch)], 1, 16, 7, &mut die));
+        }
+        let report = report_of(2_000, &opens);
+        let shown = format!("{text}: {report:#?}");
+        assert_eq!((report.state, report.orders.len()), ("locked", 1), "{shown}");
+        assert!(!report.orders[0].order.contains("workers="), "{shown}");
+    }
+}
+
 /// The first epoch of a list that is shuffled says nothing of how it is shuffled again.
 #[test]
 fn how_a_list_is_shuffled_again_is_held_open_until_it_is() {

@@ -160,9 +160,18 @@ fn an_order_is_handed_from_mount_to_mount() {
 
     let imported = run(&["order", "import", text(&second.dir), text(&file)]);
     assert!(imported.status.success(), "{}", said(&imported));
+    second.wait_for("the order that waits", |stats| stats["imported"].as_array().is_some_and(|waiting| waiting.len() == 1));
+    let shown = || String::from_utf8(run(&["order", "show", text(&second.dir)]).stdout).expect("text");
+    let ahead = || std::fs::read_to_string(second.dir.join(".belady/order")).expect("a text");
+    for text in [shown(), ahead()] {
+        assert!(text.contains("torch-random:seed=9") && text.contains("imported, waits for its readers"), "{text}");
+    }
     open_first(&second.dir, &log, 16);
     let order = locked(&second, "the imported order");
     assert_eq!(order["seed"], 9, "{order:#}");
+    assert!(!order["hypothesis"].as_str().expect("text").contains("workers="), "one reader, and nobody knows which: {order:#}");
+    second.wait_for("nothing waits", |stats| stats["imported"].as_array().is_some_and(Vec::is_empty));
+    assert!(!shown().contains("waits for its readers"), "{}", shown());
     assert_eq!(second.unmount(), 0);
 }
 
@@ -193,4 +202,26 @@ fn verify_reads_strace_and_refuses_what_is_no_log() {
         assert_eq!(output.status.code(), Some(1), "{nothing:?}");
         assert!(said(&output).starts_with("belady: "), "{}", said(&output));
     }
+}
+
+#[test]
+fn verify_says_what_it_looked_at_and_why_it_found_nothing() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let verify = || {
+        let output = run(&["order", "verify", "--quick", "--log", text(log.path())]);
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let lines = |from: u32, to: u32| (from..to).map(|n| format!("{}.5\t7\t{n:04}.jpg\n", n - from)).collect::<String>();
+    std::fs::write(log.path(), lines(0, 12)).expect("a log");
+    assert!(verify().contains("the mount: 12 files: so few prove no order"), "{}", verify());
+    std::fs::write(log.path(), lines(0, 300)).expect("a log");
+    assert!(verify().contains("\nthe mount: "), "an empty root has a name: {}", verify());
+    // two records in one file
+    std::fs::write(log.path(), lines(100, 300) + &lines(0, 150)).expect("a log");
+    let shown = verify();
+    assert!(
+        shown.starts_with("150 opens of 150 files: ") && shown.contains("the last of 2 records in the file counts, 150 of 350 opens"),
+        "{shown}"
+    );
 }

@@ -190,6 +190,7 @@ impl Search<'_> {
     pub(in crate::infer) fn usual(&mut self, maps: &mut MapSet) {
         let Some(map) = maps.get(0) else { return };
         self.cost += first_seconds(map.len());
+        self.free = self.cost;
         self.likely_in(&map, Step::First);
     }
 

@@ -83,6 +83,7 @@ impl Search<'_> {
                 Price::Free(seconds) | Price::Of(seconds) => {
                     left -= seconds;
                     self.cost += seconds;
+                    self.free += if is_free { seconds } else { 0.0 };
                     match self.job.rung {
                         Rung::Likely => self.likely(maps),
                         Rung::Others => self.others(maps),

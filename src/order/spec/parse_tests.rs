@@ -85,6 +85,7 @@ fn bad_specifications_are_refused_by_name() {
     for (text, part, remedy) in [
         ("", "\"\"", "torch-distributed, torch-random"),
         ("torch-distribute", "\"torch-distribute\"", "did you mean torch-distributed?"),
+        ("torch-randm", "\"torch-randm\"", "did you mean torch-random?"),
         ("torch-distributed:seed=x", "seed=x", "whole number"),
         ("torch-distributed:seed=18446744073709551616", "seed=18446744073709551616", "18446744073709551615"),
         ("torch-distributed:world=0", "world=0", "from 1"),
