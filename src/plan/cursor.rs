@@ -14,6 +14,7 @@ mod newcomers;
 mod rate;
 mod rival;
 mod search;
+mod turn;
 mod widen;
 
 pub(crate) use choice::Choice;
@@ -21,6 +22,8 @@ use choice::Which;
 use newcomers::Newcomers;
 use rate::Rate;
 use rival::Rival;
+use turn::Turn;
+pub(crate) use turn::{PAUSE, Pause};
 
 use super::belief::{Belief, ELSEWHERE, Verdict};
 use super::count::EpochCount;
@@ -89,6 +92,7 @@ pub(crate) struct Cursor {
     /// Nobody reads it, and others need its room: nothing is fetched ahead.
     resting: bool,
     newcomers: Newcomers,
+    turn: Turn,
 }
 
 impl Cursor {
@@ -130,6 +134,7 @@ impl Cursor {
             rate: Rate::default(),
             resting: false,
             newcomers: Newcomers::default(),
+            turn: Turn::default(),
         }
     }
 

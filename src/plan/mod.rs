@@ -33,6 +33,8 @@ mod tests;
 #[cfg(test)]
 mod together_tests;
 #[cfg(test)]
+mod turns_tests;
+#[cfg(test)]
 mod way_tests;
 
 pub use count::EpochCount;

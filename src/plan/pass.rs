@@ -147,6 +147,8 @@ const FRONT_MOST: u32 = 512;
 /// 256 have open at once. By place, the last worker's first batch would come after the others'.
 const OPENING_SHARE: u32 = 4;
 const OPENING_MOST: u32 = 2048;
+/// Opens of a pass until it has begun: fewer may be single reads (`dataset[0]`, a logged sample).
+pub(crate) const BEGUN: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Pass {
@@ -240,6 +242,10 @@ impl Pass {
     }
     pub(crate) const fn opened_count(&self) -> u32 {
         self.opened_count
+    }
+    /// Opened by more than single reads.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.opened_count >= BEGUN
     }
     pub(crate) fn knows(&self, process: u32) -> bool {
         self.last.contains_key(&process)
@@ -446,6 +452,10 @@ impl Pass {
 
     /// Places before this are passed over for good: nobody recent is near them.
     pub(crate) fn over(&self) -> u32 {
+        // Single reads in an epoch to come are no readers that went past what lies before.
+        if !self.has_begun() {
+            return self.tail;
+        }
         // The grace is one more spread and the recent opens: a restarted worker may come back for its batch.
         self.front().saturating_sub(self.spread().saturating_add(256))
     }

@@ -12,7 +12,7 @@ use owner::Readers;
 
 use super::bounds::Ideal;
 use super::count::EpochCount;
-use super::cursor::{Choice, Cursor};
+use super::cursor::{Choice, Cursor, Pause};
 use super::lookahead::Window;
 use super::next_use::{FAR, Round};
 use super::residency::{Class, Residency};
@@ -216,6 +216,7 @@ impl Planner {
     fn access(&mut self, now: Duration, order: OrderIndex, file: FileIndex, process: u32, outcome: Outcome, choice: &Choice) -> bool {
         let size = self.sizes[file.at()];
         let Some(round) = self.orders[order].assign(now, process, file, size, outcome, choice) else { return false };
+        self.take_turn(order, choice);
         let next = Some(self.next_round(file)).filter(|&next| next != FAR);
         self.accesses.count(now, outcome, size);
         let had = self.ideal.access(file, self.rooms[file.at()], next, self.books.kept_limit());
@@ -344,14 +345,16 @@ impl Planner {
 
     /// Earliest deadline first over the streams of all followed orders, while there is window, room and concurrency.
     fn prefetch(&mut self, out: &mut Vec<Action>) {
-        let mut steps = SCAN_STEPS;
+        let (mut steps, pauses) = (SCAN_STEPS, self.pauses());
         while !self.blocked && self.books.in_flight_files() < self.in_flight_max.saturating_mul(QUEUE_PER_REQUEST) {
-            let Some((order, pass_number, place)) = self.earliest(&mut steps) else { return };
+            let Some((due, (order, pass_number, place))) = self.earliest(&pauses, &mut steps) else { return };
             let pass = self.orders[order].pass(pass_number);
-            let (file, round) = (pass.file(place), pass.round);
-            let size = self.rooms[file.at()];
+            let (file, round, size) = (pass.file(place), pass.round, self.rooms[pass.file(place).at()]);
+            if self.orders[order].resume() && self.books.class(file) != Class::Absent {
+                continue;
+            }
             if self.books.ahead_files() > 0 && self.books.ahead_bytes() + size > self.window.limit() {
-                if self.make_way(order, pass_number) {
+                if self.make_way(order, pass_number, due, &pauses) {
                     continue;
                 }
                 return;
@@ -371,12 +374,13 @@ impl Planner {
                     self.orders[order].leave(pass_number, place);
                     continue;
                 }
-                if self.make_way(order, pass_number) {
+                if self.make_way(order, pass_number, due, &pauses) {
                     continue;
                 }
                 return;
             };
             self.books.asked(file, tier, round, promised);
+            self.orders[order].leave(pass_number, place);
             out.push(Action::Fetch { file, tier });
         }
     }
@@ -386,14 +390,14 @@ impl Planner {
         locked.filter_map(|order| order.next_use.next(file, round + 1)).min().unwrap_or(FAR)
     }
 
-    /// The place to fetch next: order, pass, place.
-    fn earliest(&mut self, steps: &mut u32) -> Option<(OrderIndex, usize, u32)> {
+    /// The place to fetch next, and in how many seconds it is read: order, pass, place.
+    fn earliest(&mut self, pauses: &[Pause], steps: &mut u32) -> Option<(f64, (OrderIndex, usize, u32))> {
         let (now, waiting) = (self.now, self.is_read().then(|| self.front_of_waiting()));
         let Self { orders, books, .. } = self;
         let mut best: Option<(f64, (OrderIndex, usize, u32))> = None;
         for (number, order) in orders.iter_mut().enumerate() {
-            let most = waiting.filter(|_| order.waits(now));
-            let next = order.next_missing(now, most, steps, |file, round| match books.class(file) {
+            let most = waiting.filter(|_| order.waits(now) && pauses[number].is_open);
+            let next = order.next_missing(now, pauses[number], most, steps, |file, round| match books.class(file) {
                 Class::Absent => false,
                 Class::Disposable => {
                     books.hold(file, Class::Kept, round);
@@ -407,7 +411,7 @@ impl Planner {
                 best = Some((seconds, (number, pass, place)));
             }
         }
-        best.map(|(_, found)| found)
+        best
     }
 
     /// Number of orders.

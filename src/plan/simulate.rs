@@ -66,6 +66,8 @@ pub struct Run {
     pub skew_per_mille: u32,
     /// Passes of this run wait for this run (by number) to finish as many: validation after training.
     pub after: Option<usize>,
+    /// ... but for so many more of them: 1 for training, whose next epoch waits for validation.
+    pub lead: u64,
 }
 
 /// Orders by epoch number; cheap to clone.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::pass::Pass;
 use super::Cursor;
+use super::turn::Pause;
 use crate::plan::Way;
 use crate::types::{Epoch, FileIndex};
 
@@ -18,7 +19,7 @@ impl Cursor {
         if number < 2 { &self.passes[number] } else { &self.rivals[number - 2].pass }
     }
 
-    fn pass_mut(&mut self, number: usize) -> &mut Pass {
+    pub(super) fn pass_mut(&mut self, number: usize) -> &mut Pass {
         if number < 2 { &mut self.passes[number] } else { &mut self.rivals[number - 2].pass }
     }
 
@@ -26,6 +27,7 @@ impl Cursor {
     pub(crate) fn next_missing(
         &mut self,
         now: Duration,
+        pause: Pause,
         most: Option<u32>,
         steps: &mut u32,
         mut skip: impl FnMut(FileIndex, u32) -> bool,
@@ -33,10 +35,8 @@ impl Cursor {
         if !self.is_locked() || self.resting || most.is_some_and(|most| self.ahead_places() >= most) {
             return None;
         }
-        // Who was silent in mid-epoch is expected to be silent as long again; between two passes, to come any moment.
-        let silence = if self.is_between() && !self.is_silent(now) { 0.0 } else { self.rate.silence(now).as_secs_f64() };
-        let mut distance = 0;
-        for number in 0..self.passes.len() {
+        let starts = self.starts(now, pause);
+        for (number, &start) in starts.iter().enumerate().take(self.passes.len()) {
             // by which way it goes on is not known: first what is read first by each of them
             while let Some(turn) = self.turn(number) {
                 let (at, pass) = (self.opening[self.pass(turn).looked], self.pass_mut(turn));
@@ -44,7 +44,7 @@ impl Cursor {
                     return None;
                 }
                 if at < pass.len() && !pass.is_opened(at) && !skip(pass.file(at), pass.round) {
-                    return Some((turn, at, self.rate.seconds_for(distance) + silence));
+                    return Some((turn, at, start));
                 }
                 pass.looked += 1;
                 *steps -= 1;
@@ -60,13 +60,12 @@ impl Cursor {
                     return None;
                 }
                 let place = pass.scan;
-                if !pass.is_opened(place) && !skip(pass.file(place), pass.round) {
-                    return Some((number, place, self.rate.seconds_for(distance + pass.opens_until(place)) + silence));
+                if !pass.is_opened(place) && (self.turn.is_stopped_at(pass.round, place) || !skip(pass.file(place), pass.round)) {
+                    return Some((number, place, start + self.rate.seconds_for(pass.opens_until(place))));
                 }
                 pass.scan += 1;
                 *steps -= 1;
             }
-            distance += pass.len().saturating_sub(front);
         }
         None
     }
@@ -107,14 +106,14 @@ impl Cursor {
         self.sequenced().map(|number| self.pass(number)).find(|pass| self.looked_at(pass, file).is_some()).map(|pass| pass.round)
     }
 
-    /// A place that cannot be fetched is passed.
+    /// A place that was fetched, or cannot be, is passed.
     pub(crate) fn leave(&mut self, number: usize, place: u32) {
         let sequenced = self.sequenced().any(|of| of == number);
-        let at = self.opening.iter().position(|&opened| opened == place);
+        let first = self.opening.get(self.pass(number).looked).filter(|_| sequenced).copied();
         let pass = self.pass_mut(number);
-        if sequenced && at == Some(pass.looked) {
+        if first == Some(place) {
             pass.looked += 1;
-        } else {
+        } else if place == pass.scan {
             pass.scan += 1;
         }
     }
@@ -142,26 +141,20 @@ impl Cursor {
     }
 
     /// Places that prefetch has gone past and that are to come.
-    fn ahead_places(&self) -> u32 {
+    pub(crate) fn ahead_places(&self) -> u32 {
         let passes = self.passes.iter().chain(self.rivals.iter().map(|rival| &rival.pass));
         passes.map(|pass| pass.opens_until(pass.scan) + u32::try_from(pass.looked).unwrap_or(u32::MAX)).sum()
     }
 
-    /// What was fetched ahead is let go, but for the first `keep` places. True if there was anything.
-    pub(crate) fn let_ahead_go(&mut self, keep: u32) -> bool {
-        if self.ahead_places() <= keep {
+    /// What was fetched ahead is let go. True if there was anything.
+    fn let_ahead_go(&mut self) -> bool {
+        if self.ahead_places() == 0 {
             return false;
         }
-        let mut left = keep;
         let mut ahead: Vec<FileIndex> = Vec::new();
         for pass in self.passes.iter_mut().chain(self.rivals.iter_mut().map(|rival| &mut rival.pass)) {
             ahead.extend(fetched(&self.opening, pass));
-            let mut kept = pass.front();
-            while kept < pass.scan && left > 0 {
-                left -= u32::from(!pass.is_opened(kept));
-                kept += 1;
-            }
-            (pass.scan, pass.looked) = (kept, 0);
+            (pass.scan, pass.looked) = (pass.front(), 0);
         }
         self.stale.extend(ahead);
         true
@@ -170,7 +163,7 @@ impl Cursor {
     /// ... and nothing more asked for until [`Self::wake`] or an open.
     pub(crate) fn rest(&mut self) -> bool {
         self.resting = true;
-        self.let_ahead_go(0)
+        self.let_ahead_go()
     }
 
     /// Between two passes, and nobody has come for the next one yet.
@@ -184,11 +177,6 @@ impl Cursor {
 
     pub(crate) const fn is_resting(&self) -> bool {
         self.resting
-    }
-
-    /// Between two passes. How long that lasts is nobody's guess.
-    fn is_between(&self) -> bool {
-        self.passes.front().is_none_or(|pass| pass.opened_count() == 0 || pass.is_ending())
     }
 
     /// Nobody reads it any more, as far as silence can tell.

@@ -57,7 +57,7 @@ impl Rate {
         self.pause /= 2;
     }
 
-    fn places_per_second(&self) -> f64 {
+    pub(super) fn places_per_second(&self) -> f64 {
         match self.since {
             _ if self.places_per_second > 0.0 => self.places_per_second,
             Some(since) if self.opens >= Self::FEW => f64::from(self.opens) / self.opened_at.saturating_sub(since).as_secs_f64().max(1e-6),
@@ -74,13 +74,17 @@ impl Rate {
         self.since.is_some()
     }
 
+    pub(super) const fn opened_at(&self) -> Duration {
+        self.opened_at
+    }
+
     pub(super) fn silence(&self, now: Duration) -> Duration {
         now.saturating_sub(self.opened_at)
     }
 
     /// Opens that would have come in the silence, at the pace seen before.
     pub(super) fn opens_missed(&self, now: Duration) -> f64 {
-        self.silence(now).as_secs_f64() * self.places_per_second
+        self.silence(now).as_secs_f64() * self.places_per_second()
     }
 
     /// Nobody reads it any more, as far as silence can tell. Of readers that have not begun it tells nothing.

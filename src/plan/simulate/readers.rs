@@ -42,11 +42,17 @@ impl World<'_> {
         if run.after.is_none() {
             self.wake(number);
             self.live[number].permitted = run.passes;
+        } else if run.lead > 0 {
+            self.wake(number);
+            self.live[number].permitted = run.lead;
         }
     }
 
     /// Another pass may begin: those who wait for it do.
     fn wake(&mut self, number: usize) {
+        if self.live[number].permitted == self.plan.runs[number].passes {
+            return;
+        }
         self.live[number].permitted += 1;
         let last = self.live[number].permitted - 1;
         match self.plan.runs[number].readers {
