@@ -16,13 +16,17 @@ const MOSAIC_SAMPLES: u64 = 1000;
 /// Samples of all its shards at most: 4 bytes each, and 30 ms. Datasets of more files are seldom made of shards.
 const MOSAIC_MAX: u64 = 1 << 22;
 /// Orders without a seed, or whose seed is always the same.
-const FIXED: [&str; 5] = [
+const FIXED: [&str; 7] = [
     "dali",
     "dali:stick_to_shard=true",
+    EACH_EPOCH[0],
+    EACH_EPOCH[1],
     "dlio:loader=files",
     "mosaic:algorithm=py1s:shard_samples=1000:seed=9176",
     "mosaic:shard_samples=1000:seed=9176",
 ];
+/// DALI's `shuffle_after_epoch`, from 2.2 on and before.
+const EACH_EPOCH: [&str; 2] = ["dali:shuffle_after_epoch=true", "dali:shuffle_after_epoch=true:generator=mt19937"];
 /// Orders that a usual seed may make, in their first epoch.
 const SEEDED: [&str; 10] = [
     "numpy-legacy",
@@ -73,11 +77,13 @@ impl Step {
         // In the first epoch all ways to go on are one.
         let later = || {
             (1..LATER_EPOCHS).flat_map(|epoch| {
-                USUAL_SEEDS.into_iter().flat_map(move |seed| {
+                let each =
+                    EACH_EPOCH.iter().flat_map(move |text| ["in-place", "reseeded"].map(|again| (epoch, format!("{text}:again={again}"))));
+                each.chain(USUAL_SEEDS.into_iter().flat_map(move |seed| {
                     AGAIN.iter().flat_map(move |kind| {
                         ["permutation", "in-place", "reseeded"].map(|again| (epoch, format!("{kind}:again={again}:seed={seed}")))
                     })
-                })
+                }))
             })
         };
         match self {

@@ -57,7 +57,7 @@ impl OrderSpec {
             OrderKind::Dali { .. } | OrderKind::Webdataset { .. } if subset.is_some() => {
                 self.refuse(format_args!("{} reads all files: leave split and indices out", self.kind))
             }
-            OrderKind::Dali { shuffle, stick_to_shard } => Ok(Arc::new(FileReader { n, world, ranks, stick: stick_to_shard, shuffle })),
+            OrderKind::Dali { files, stick_to_shard } => Ok(Arc::new(FileReader::new(n, files, stick_to_shard, world, ranks))),
             OrderKind::Webdataset { buffer, deterministic } => {
                 let workers = self.workers.unwrap_or(1).max(1);
                 Ok(Arc::new(webdataset::Shards { n, seed: self.seed, buffer, det: deterministic, world, ranks, workers }))
