@@ -91,10 +91,10 @@ const KINDS: [(&str, &[&str]); 24] = [
     ("torchvision-repeat-aug", &["seed", "world", "rank", "repeats"]),
     ("numpy-legacy", &["seed", "world", "rank", "tail", "again"]),
     ("numpy-generator", &["seed", "world", "rank", "tail", "again"]),
-    ("python-shuffle", &["seed", "world", "rank", "tail", "again"]),
-    ("python-sample", &["seed", "world", "rank", "tail", "again", "k"]),
+    ("python-shuffle", &["seed", "seed_text", "world", "rank", "tail", "again"]),
+    ("python-sample", &["seed", "seed_text", "world", "rank", "tail", "again", "k"]),
     ("mosaic", &["seed", "algorithm", "nodes", "block", "shard_samples"]),
-    ("webdataset", &["seed", "world", "rank", "buffer", "initial", "deterministic"]),
+    ("webdataset", &["seed", "seed_text", "world", "rank", "buffer", "initial", "deterministic"]),
     ("wids", &["seed", "world", "rank", "chunk", "shuffle", "shuffle_first"]),
     ("dali", &["world", "rank", "shuffle", "stick_to_shard", "shuffle_after_epoch", "shuffle_after_epoch_seed", "generator", "again"]),
     ("dlio", &["seed", "world", "rank", "loader", "seed_change_epoch"]),
@@ -356,6 +356,7 @@ impl OrderKind {
             | Self::PythonShuffle { again }
             | Self::PythonSample { again, .. }
             | Self::Dali { files: Files::EachEpoch { again, .. }, .. } => Some(again),
+            Self::Webdataset { deterministic, .. } => Some(if deterministic { Again::Reseeded } else { Again::Never }),
             _ => None,
         }
     }
@@ -368,6 +369,9 @@ impl OrderKind {
             Self::NumpyGenerator { .. } => Self::NumpyGenerator { again },
             Self::PythonShuffle { .. } => Self::PythonShuffle { again },
             Self::PythonSample { k, .. } => Self::PythonSample { k, again },
+            Self::Webdataset { buffer, .. } if matches!(again, Again::Reseeded | Again::Never) => {
+                Self::Webdataset { buffer, deterministic: matches!(again, Again::Reseeded) }
+            }
             // It has a new generator for each epoch.
             Self::Dali { files: Files::EachEpoch { seed, generator, .. }, stick_to_shard }
                 if matches!(again, Again::InPlace | Again::Reseeded) =>

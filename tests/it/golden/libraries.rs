@@ -114,6 +114,39 @@ fn webdataset() {
     assert_eq!(compared, 4 + 4 * 3);
 }
 
+/// Seeds that are texts, and webdataset without one (`make_texts.py`: CPython 3.11, webdataset 1.0.2).
+#[test]
+fn seeds_that_are_texts() {
+    let mut computed = Computed::default();
+    let cases = cases("seed_texts", "311");
+    assert_eq!(cases.len(), 5 * 3 * 2 + 3 * (1 + 1 + 3) + 2);
+    for case in cases {
+        let seed = match &case["seed"] {
+            Value::String(text) => format!("seed_text={text}"),
+            number => format!("seed={number}"),
+        };
+        let (op, n) = (case["op"].as_str().unwrap(), &case["n"]);
+        match op {
+            "shuffle_in_place" | "sample" => {
+                let kind =
+                    if op == "sample" { format!("python-sample:k={}", case["k"]) } else { "python-shuffle:again=in-place".to_owned() };
+                for (epoch, record) in (0..).zip(epochs(&case)) {
+                    computed.compare(&format!("{kind}:{seed}"), n, epoch, record);
+                }
+            }
+            "wds_seed" | "no_seed" => {
+                let spec = format!("webdataset:{seed}:buffer={}:workers={}", case["buffer"], case["workers"]);
+                let number = |key: &str| usize::try_from(case[key].as_u64().unwrap()).unwrap();
+                // The workers of these cases have as many shards each.
+                let (places, _) = computed.order(&spec, u32::try_from(number("n")).unwrap(), 0);
+                let own: Vec<u32> = places.iter().copied().skip(number("worker")).step_by(number("workers")).collect();
+                equal(&own, &digest(&own), &epochs(&case)[0], &format!("{spec} worker {}", number("worker")));
+            }
+            other => panic!("unknown case {other}"),
+        }
+    }
+}
+
 /// Made by webdataset 0.2.100, the last versions that had wids.
 #[test]
 fn wids() {
