@@ -25,8 +25,9 @@ pub(super) fn on(spec: &OrderSpec, epoch: Epoch, going: Going, samples: u64, bes
     match (spec.kind.again(), strides::output_of(spec, 0)) {
         // A later epoch has told.
         (Some(now), _) if epoch == 0 && !going.proven => {
-            // DALI's reader does not know all of them.
-            let is_other = |again: &Again| *again != now && spec.kind.shuffled(*again).again() == Some(*again);
+            // DALI's reader and webdataset do not know all of them, and no epoch is added to a text.
+            let is_number = |again: &Again| spec.seed_text.is_none() || *again != Again::Reseeded;
+            let is_other = |again: &Again| *again != now && is_number(again) && spec.kind.shuffled(*again).again() == Some(*again);
             AGAIN.into_iter().filter(is_other).map(|again| WayOn { way: number(again), likely: true }).collect()
         }
         (None, Some((_, stride))) => strides::ways(stride, going, samples, beside, shown),

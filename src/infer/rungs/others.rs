@@ -53,6 +53,8 @@ enum Step {
     /// Fixed orders, and the first seeds.
     First,
     Ten,
+    /// WebDataset's shards, with any seed that it takes by itself.
+    Shards,
     /// Loaders over a part of the dataset.
     Splits,
     All,
@@ -64,7 +66,7 @@ enum Step {
     Rest,
 }
 
-const STEPS: [Step; 7] = [Step::First, Step::Ten, Step::Splits, Step::All, Step::OtherMaps, Step::Later, Step::Rest];
+const STEPS: [Step; 8] = [Step::First, Step::Ten, Step::Shards, Step::Splits, Step::All, Step::OtherMaps, Step::Later, Step::Rest];
 
 impl Step {
     /// Epoch and order of each.
@@ -89,7 +91,7 @@ impl Step {
         match self {
             Self::First => fixed().chain(seeded(0, 1)).collect(),
             Self::Ten => seeded(1, 2).collect(),
-            Self::Splits => Vec::new(),
+            Self::Shards | Self::Splits => Vec::new(),
             Self::All => seeded(2, 3).collect(),
             Self::OtherMaps => fixed().chain(seeded(0, 2)).collect(),
             Self::Later => later().collect(),
@@ -115,6 +117,9 @@ fn shuffled(epoch: Epoch, text: &str, n: u64) -> Option<u64> {
 impl Search<'_> {
     pub(super) fn others_price(&self, map: &Map, maps: &MapSet) -> Price {
         let Some(&step) = STEPS.get(self.step as usize) else { return Price::NotNow };
+        if step == Step::Shards {
+            return self.shards_price(map);
+        }
         if !self.job.deep && !matches!(step, Step::First | Step::Ten | Step::Splits | Step::OtherMaps) {
             return Price::NotNow;
         }
@@ -126,6 +131,9 @@ impl Search<'_> {
     /// Takes the step that is due.
     pub(super) fn others(&mut self, maps: &mut MapSet) {
         let step = STEPS[self.step as usize];
+        if step == Step::Shards {
+            return maps.get(0).map_or((), |map| self.shards(&map));
+        }
         if step == Step::Splits {
             return maps.get(0).map_or((), |map| self.splits(&map));
         }
