@@ -34,6 +34,8 @@ const DRAWS_LEAST: usize = 12;
 const SHARDS_MAX: u32 = 1 << 16;
 /// How many times as much as torch's seeds those of Python cost.
 const PYTHON: f64 = 4.5;
+/// Core-seconds of one that passes the first draw: its whole state, one word after the other, and a block of outputs.
+const WHOLE_SECONDS: f64 = 6e-6;
 
 /// How shards are dealt to the streams here, and what the streams drew.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,8 +110,10 @@ const fn gcd(mut a: u32, mut b: u32) -> u32 {
 
 impl Search<'_> {
     pub(super) fn shards_price(&self, map: &Map) -> Price {
-        let searches = drawn_here(&self.job.sighting(map)).len();
-        if searches == 0 { Price::Skipped } else { Price::Of(searches as f64 * PYTHON * cost::seeds(SEEDS.end as f64, 1)) }
+        let seeds = SEEDS.end as f64;
+        let of = |drawn: Drawn| PYTHON * cost::seeds(seeds, 1) + seeds / (f64::from(drawn.draws[0].0) + 1.0) * WHOLE_SECONDS;
+        let price: f64 = drawn_here(&self.job.sighting(map)).into_iter().map(of).sum();
+        if price > 0.0 { Price::Of(price) } else { Price::Skipped }
     }
 
     /// Numbers and texts that give the draws.
