@@ -65,6 +65,7 @@ fn orders(criterion: &mut Criterion<Cpu>) {
             "python-shuffle:seed=42:again=reseeded",
             "grain:seed=42",
             "dali:world=8:rank=0-7",
+            "dali:shuffle_after_epoch=true:again=reseeded:world=8:rank=0-7",
             "webdataset:seed=42:buffer=1000:deterministic=true",
             "wids:seed=42:chunk=2000",
             "torch-random:seed=42:replacement=true",

@@ -153,7 +153,7 @@ impl Group {
 
     /// All rungs, from the first step on.
     pub(super) fn try_anew(&mut self) {
-        self.tries = Self::no_tries();
+        self.tries = Self::no_tries(self.files);
         self.owed = [None; Rung::ALL.len()];
         (self.settled, self.looked_at, self.usual_at) = ([(0, 0); 3], 0, 0);
     }
@@ -175,8 +175,13 @@ impl Group {
         self.clues.truncate(CLUES_MAX);
     }
 
-    pub(super) fn no_tries() -> [(u32, u32); Rung::ALL.len()] {
-        Rung::ALL.map(|rung| (schedule(rung).0, 0))
+    /// ... where there are so many files.
+    pub(super) fn no_tries(files: u32) -> [(u32, u32); Rung::ALL.len()] {
+        Rung::ALL.map(|rung| match (rung, schedule(rung).0) {
+            // A pass over a few shards is over before: half of it will do.
+            (Rung::Others, at) => (at.min((files / 2).max(SEARCH_LEAST)), 0),
+            (_, at) => (at, 0),
+        })
     }
 
     /// The rung that is due; `brief`: of the brief ones; `remembers`: whether orders of other runs may be read here.

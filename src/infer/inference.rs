@@ -164,6 +164,7 @@ impl Inference {
         self.segments += 1;
         let others = self.groups.iter().flat_map(|group| &group.clues);
         let clues = others.filter(|clue| clue.spec.root == root).cloned().collect();
+        let files = files_below(&self.manifest, root);
         self.groups.push(Group {
             id: self.segments,
             root: root.to_owned(),
@@ -179,8 +180,8 @@ impl Inference {
             widened: 0,
             clues,
             recorded: None,
-            files: files_below(&self.manifest, root),
-            tries: Group::no_tries(),
+            files,
+            tries: Group::no_tries(files),
             settled: [(0, 0); 3],
             began: seen.now,
             account: Account::default(),

@@ -33,17 +33,25 @@ pub(super) fn reads(manifest: &Manifest, files: u32, opens: &[Seen]) -> (Reads, 
     // Of each directory and of each process the file opened last.
     let mut last: QuickMap<&str, FileIndex> = QuickMap::default();
     let mut own: QuickMap<u32, FileIndex> = QuickMap::default();
+    // Workers of webdataset draw the same numbers, so files that lie side by side are opened together; each of them goes back as often as on.
+    let mut there_by_it: QuickMap<(u32, &str), FileIndex> = QuickMap::default();
+    let (mut steps, mut falls) = (0, 0);
     let (mut next, mut changes, mut before) = (0, 0, None);
     for seen in opens {
         let folder = folder(manifest, seen.file);
         let follows = |before: Option<FileIndex>| before.is_some_and(|before| (1..=NEAR).contains(&seen.file.0.wrapping_sub(before.0)));
         let (there, by_it) = (follows(last.insert(folder, seen.file)), follows(own.insert(seen.process, seen.file)));
         next += usize::from(there || by_it);
+        if let Some(before) = there_by_it.insert((seen.process, folder), seen.file) {
+            steps += 1;
+            falls += usize::from(seen.file < before);
+        }
         changes += usize::from(before.is_some_and(|before| before != folder));
         before = Some(folder);
     }
     let folders = last.len();
-    let listed = next * 4 >= (opens.len() - folders) * 3 && folders * 2 <= opens.len();
+    let goes_back = steps * 2 >= opens.len() && falls * 4 >= steps;
+    let listed = next * 4 >= (opens.len() - folders) * 3 && folders * 2 <= opens.len() && !goes_back;
     let in_turn = folders > 1 && changes < folders + folders / 8 && opens.len() >= folders * OF_DIRECTORY;
     let only = before.map_or(0, |folder| match manifest.find(folder) {
         Some(Node::Dir(dir)) => manifest.child_count(dir),
@@ -121,6 +129,15 @@ mod tests {
                 let shuffled = shuffled(FILES).into_iter().take(opens);
                 assert_eq!(reads_of(folders, shuffled.map(|file| (1, file))), (Reads::Anywhere, true), "{folders} {opens}");
             }
+        }
+    }
+
+    #[test]
+    fn workers_that_draw_the_same_numbers_are_no_walk() {
+        for workers in [4, 8] {
+            let drawn =
+                shuffled(FILES / workers).into_iter().flat_map(|k| (0..workers).map(move |worker| (1 + worker, k * workers + worker)));
+            assert_eq!(reads_of(1, drawn.take(128)).0, Reads::Anywhere, "{workers}");
         }
     }
 

@@ -25,7 +25,10 @@ pub(super) fn on(spec: &OrderSpec, epoch: Epoch, going: Going, samples: u64, bes
     match (spec.kind.again(), strides::output_of(spec, 0)) {
         // A later epoch has told.
         (Some(now), _) if epoch == 0 && !going.proven => {
-            AGAIN.into_iter().filter(|&again| again != now).map(|again| WayOn { way: number(again), likely: true }).collect()
+            // DALI's reader and webdataset do not know all of them, and no epoch is added to a text.
+            let is_number = |again: &Again| spec.seed_text.is_none() || *again != Again::Reseeded;
+            let is_other = |again: &Again| *again != now && is_number(again) && spec.kind.shuffled(*again).again() == Some(*again);
+            AGAIN.into_iter().filter(is_other).map(|again| WayOn { way: number(again), likely: true }).collect()
         }
         (None, Some((_, stride))) => strides::ways(stride, going, samples, beside, shown),
         _ => Vec::new(),
@@ -78,6 +81,8 @@ mod tests {
             assert_eq!(on(&format!("{kind}:seed=7:again=reseeded"), 0, false), others);
             assert!(on(&format!("{kind}:seed=7"), 1, false).is_empty() && on(&format!("{kind}:seed=7"), 0, true).is_empty());
         }
+        let dali = |again: &str| format!("dali:shuffle_after_epoch=true:again={again}");
+        assert_eq!(on(&dali("in-place"), 0, false), [(dali("reseeded").parse().unwrap(), 1)]);
         assert!(condition(&"numpy-legacy:seed=1".parse().unwrap(), 2).contains("again=in-place"));
         assert!(on("torch-distributed:seed=7", 0, false).is_empty());
         assert!(!on("torch-random:seed=7:offset=3", 0, false).is_empty());

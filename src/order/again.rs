@@ -47,6 +47,8 @@ pub struct Shuffled<G> {
     n: u32,
     seed: u64,
     again: Again,
+    /// The generator of the first epoch, where no number seeds it.
+    first: Option<G>,
     /// A running generator where it was left, so that epochs in a row cost one shuffle each.
     left: Mutex<Option<Running<G>>>,
 }
@@ -62,13 +64,23 @@ struct Running<G> {
 impl<G: Library> Shuffled<G> {
     #[must_use]
     pub const fn new(n: u32, seed: u64, again: Again) -> Self {
-        Self { n, seed, again, left: Mutex::new(None) }
+        Self { n, seed, again, first: None, left: Mutex::new(None) }
+    }
+
+    /// ... of a generator that was seeded with no number; `again` is not [`Again::Reseeded`].
+    #[must_use]
+    pub const fn of(n: u32, first: G, again: Again) -> Self {
+        Self { n, seed: 0, again, first: Some(first), left: Mutex::new(None) }
+    }
+
+    fn first(&self) -> G {
+        self.first.clone().unwrap_or_else(|| G::seeded(self.seed))
     }
 
     fn running(&self, epoch: Epoch) -> Vec<SampleIndex> {
         let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut running = left.filter(|running| running.next <= epoch).unwrap_or_else(|| Running {
-            generator: G::seeded(self.seed),
+            generator: self.first(),
             places: (0..self.n).collect(),
             next: 0,
         });

@@ -1,7 +1,7 @@
 //! Orders: in which sequence a framework reads its samples, bit for bit. Pure: no I/O, no clock, no async.
 //!
 //! [`spec::OrderSpec`] is what a user declares; it gives a [`Sampler`], which knows every epoch. A file each holds the rule of one library
-//! ([`Shuffle`]: the order of the whole job); `shard` deals it to ranks; `mt19937` and `pcg64` are the generators below.
+//! ([`Shuffle`]: the order of the whole job); `shard` deals it to ranks; `mt19937`, `mt19937_64` and `pcg64` are the generators below.
 //!
 //! Not here: which file a sample is (`dataset::samples`), and where in its order a run is (`plan`).
 
@@ -18,6 +18,7 @@ pub mod grain;
 pub mod infer;
 pub mod mosaic;
 pub mod mt19937;
+pub mod mt19937_64;
 pub mod numpy;
 pub mod pcg64;
 pub mod plain;

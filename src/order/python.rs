@@ -1,18 +1,53 @@
 //! Python's `random.shuffle` and `random.sample`, bit for bit (CPython 3.11; the arithmetic is that of 3.2 and later).
 //!
 //! `shuffle` settles the last place first, `sample` the first. Source: CPython's `Lib/random.py` (`_randbelow_with_getrandbits`) and
-//! `Modules/_randommodule.c`. Not here: seeds that are texts or floats (they are hashed first), `random.random()`.
+//! `Modules/_randommodule.c`. Not here: seeds that are floats, `random.random()`.
+
+use sha2::{Digest, Sha512};
 
 use crate::order::Shuffle;
 use crate::order::again::{Again, Library};
 use crate::order::mt19937::Mt19937;
 use crate::types::{Epoch, SampleIndex};
 
+/// What `random.seed` is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seed {
+    Number(u64),
+    /// The text "42" is not the number 42.
+    Text(Box<str>),
+}
+
+impl Seed {
+    /// `seed + epoch`; Python adds no number to a text.
+    #[must_use]
+    pub fn plus(&self, epoch: Epoch) -> Self {
+        match self {
+            Self::Number(seed) => Self::Number(seed.wrapping_add(epoch)),
+            Self::Text(_) => self.clone(),
+        }
+    }
+}
+
 /// `random.Random(seed)`.
 #[derive(Clone, Debug)]
 pub struct Random(Mt19937);
 
 impl Random {
+    #[must_use]
+    pub fn of(seed: &Seed) -> Self {
+        match seed {
+            Seed::Number(seed) => Self::seeded(*seed),
+            Seed::Text(text) => Self(Mt19937::by_array(&words_of(text))),
+        }
+    }
+
+    /// The generator below.
+    #[must_use]
+    pub fn generator(self) -> Mt19937 {
+        self.0
+    }
+
     /// `_randbelow(n)`: the top bits of an output, again while they are not below `n` (≥ 1).
     pub fn below(&mut self, n: u32) -> u32 {
         let bits = u32::BITS - n.leading_zeros();
@@ -51,6 +86,19 @@ impl Random {
     }
 }
 
+/// A text as a number: its bytes and then their SHA-512, the first byte the highest; in words from the lowest on.
+fn words_of(text: &str) -> Vec<u32> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.extend(Sha512::digest(text.as_bytes()));
+    let word = |bytes: &[u8]| bytes.iter().fold(0, |word, &byte| (word << 8) | u32::from(byte));
+    let mut words: Vec<u32> = bytes.rchunks(4).map(word).collect();
+    // Python's number has no word that is 0 above its highest bit.
+    while words.len() > 1 && words.last() == Some(&0) {
+        words.pop();
+    }
+    words
+}
+
 /// Up to this many Python copies the population, as that is smaller than a set of `k`: 21, for k > 5 and 4 ** ceil(log(3k, 4)) more.
 fn pool_limit(k: u32) -> u64 {
     let mut limit = 21;
@@ -85,18 +133,18 @@ pub struct Sample {
     pub n: u32,
     /// At most `n`.
     pub k: u32,
-    pub seed: u64,
+    pub seed: Seed,
     pub again: Again,
 }
 
 impl Shuffle for Sample {
     fn epoch(&self, epoch: Epoch) -> Vec<SampleIndex> {
         let (seed, earlier) = match self.again {
-            Again::Permutation | Again::InPlace => (self.seed, epoch),
-            Again::Reseeded => (self.seed.wrapping_add(epoch), 0),
-            Again::Never => (self.seed, 0),
+            Again::Permutation | Again::InPlace => (self.seed.clone(), epoch),
+            Again::Reseeded => (self.seed.plus(epoch), 0),
+            Again::Never => (self.seed.clone(), 0),
         };
-        let mut generator = Random::seeded(seed);
+        let mut generator = Random::of(&seed);
         let mut places = generator.sample(self.n, self.k);
         for _ in 0..earlier {
             places = generator.sample(self.n, self.k);
@@ -123,6 +171,20 @@ mod tests {
         assert_eq!(below(0), [6, 6, 0, 4, 8, 7, 6, 4]);
         assert_eq!(below(1 << 32), [1, 5, 6, 0, 0, 9, 5, 8]);
         assert_eq!(Random::seeded(3).below(1), 0);
+    }
+
+    /// `random.seed(s); [random.randrange(10) for _ in range(8)]`, asked of CPython 3.11.
+    #[test]
+    fn pythons_own_answers_for_texts() {
+        let below = |text: &str| {
+            let mut random = Random::of(&Seed::Text(text.into()));
+            [(); 8].map(|()| random.below(10))
+        };
+        assert_eq!(below(""), [7, 9, 3, 6, 3, 5, 9, 0]);
+        assert_eq!(below("a"), [4, 8, 1, 9, 9, 8, 2, 9]);
+        assert_eq!(below("42"), [7, 7, 4, 1, 0, 1, 9, 7]);
+        assert_eq!(below("WDS éü 漢"), [8, 5, 8, 2, 0, 3, 6, 0]);
+        assert_eq!(below(&"x".repeat(300)), [3, 0, 0, 0, 2, 3, 8, 0]);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct OrderSpec {
     /// Which of them the loader has; `None`: all.
     pub subset: Option<Subset>,
     pub seed: u64,
+    /// The seed where it is a text; `seed` is 0 then.
+    pub seed_text: Option<Box<str>>,
     /// Processes of the whole job, ≥ 1.
     pub world: u32,
     /// Ranks on this node, rising, at least one.
@@ -85,6 +87,7 @@ impl OrderSpec {
             files: SampleRule::default(),
             subset: None,
             seed: 0,
+            seed_text: None,
             world: 1,
             ranks: vec![0],
             tail: Tail::default(),
@@ -125,8 +128,10 @@ impl fmt::Display for OrderSpec {
         if !self.kind.is_declared() {
             return Ok(());
         }
-        if self.kind.takes("seed") {
-            write!(f, ":seed={}", self.seed)?;
+        match &self.seed_text {
+            Some(text) => write!(f, ":seed_text={text}")?,
+            None if self.kind.takes("seed") => write!(f, ":seed={}", self.seed)?,
+            None => {}
         }
         if self.kind.takes("world") {
             write!(f, ":world={}:rank={}", self.world, self.ranks_text())?;

@@ -3,10 +3,11 @@
 //! `split_by_node` (rank::world), `split_by_worker` (worker::workers), `shuffle(bufsize, initial, seed)` and `detshuffle`: source
 //! `webdataset/shardlists.py`, `filters.py`. A place here is a shard; each worker is a stream of its own, and they advance together.
 //!
-//! Not here: the shuffle of samples within open shards, `resampled=True` (seeded with process id and time), `WDS_SEED` (a text, hashed first).
+//! Its seed is the one given to `WebDataset`, or `WDS_SEED` (a text), or (from 0.3 on) `random.randint(0, 1000000)`.
+//!
+//! Not here: the shuffle of samples within open shards, `resampled=True` (seeded with process id and time).
 
-use crate::order::again::Library;
-use crate::order::python::Random;
+use crate::order::python::{Random, Seed};
 use crate::order::{EpochOrder, Sampler};
 use crate::types::{Epoch, Rank, SampleIndex};
 
@@ -19,27 +20,50 @@ pub struct Buffer {
     pub initial: u32,
 }
 
-/// `shuffle(bufsize, initial, seed)` of `items`: the buffer grows by two for each item given, up to its size.
+/// `shuffle(bufsize, initial, seed)` of `items`.
 #[must_use]
 pub fn buffered(items: impl IntoIterator<Item = SampleIndex>, buffer: Buffer, random: &mut Random) -> Vec<SampleIndex> {
+    let choices = |held: &[SampleIndex]| u32::try_from(held.len()).expect("no more items than samples, whose number is a u32");
+    through(items, buffer, |held| Some(random.below(choices(held)) as usize))
+}
+
+/// The draws by which the front of what a buffer gives of `items` is `given`: each as the greatest possible and the drawn number. None: no draws
+/// give that.
+#[must_use]
+pub fn draws(items: impl IntoIterator<Item = SampleIndex>, buffer: Buffer, given: &[SampleIndex]) -> Option<Vec<(u32, u32)>> {
+    let mut draws = Vec::with_capacity(given.len());
+    let mut left = given.iter();
+    through(items, buffer, |held| {
+        let wanted = left.next()?;
+        let place = held.iter().position(|item| item == wanted)?;
+        draws.push((u32::try_from(held.len() - 1).ok()?, u32::try_from(place).ok()?));
+        Some(place)
+    });
+    (draws.len() == given.len()).then_some(draws)
+}
+
+/// Items through a buffer, which grows by two for each item given, up to its size; until there is no pick.
+fn through(
+    items: impl IntoIterator<Item = SampleIndex>,
+    buffer: Buffer,
+    mut pick: impl FnMut(&[SampleIndex]) -> Option<usize>,
+) -> Vec<SampleIndex> {
     let initial = buffer.initial.min(buffer.size) as usize;
     let (mut items, mut held, mut given) = (items.into_iter(), Vec::new(), Vec::new());
     let mut give = |held: &mut Vec<SampleIndex>| {
-        let choices = u32::try_from(held.len()).expect("no more items than samples, whose number is a u32");
-        given.push(held.swap_remove(random.below(choices) as usize));
+        let picked = pick(held).map(|place| given.push(held.swap_remove(place)));
+        picked.is_some()
     };
     while let Some(item) = items.next() {
         held.push(item);
         if held.len() < buffer.size as usize {
             held.extend(items.next());
         }
-        if held.len() >= initial {
-            give(&mut held);
+        if held.len() >= initial && !give(&mut held) {
+            return given;
         }
     }
-    while !held.is_empty() {
-        give(&mut held);
-    }
+    while !held.is_empty() && give(&mut held) {}
     given
 }
 
@@ -48,7 +72,7 @@ pub fn buffered(items: impl IntoIterator<Item = SampleIndex>, buffer: Buffer, ra
 pub struct Shards {
     /// Shards of the dataset.
     pub n: u32,
-    pub seed: u64,
+    pub seed: Seed,
     pub buffer: Buffer,
     /// `detshuffle`: seed + epoch. Otherwise every epoch is the first.
     pub det: bool,
@@ -61,10 +85,10 @@ pub struct Shards {
 
 impl Sampler for Shards {
     fn order(&self, epoch: Epoch) -> EpochOrder {
-        let seed = if self.det { self.seed.wrapping_add(epoch) } else { self.seed };
+        let seed = if self.det { self.seed.plus(epoch) } else { self.seed.clone() };
         let stream = |rank: Rank, worker: u32| {
             let mine = (rank..self.n).step_by(self.world as usize).skip(worker as usize).step_by(self.workers as usize);
-            buffered(mine, self.buffer, &mut Random::seeded(seed))
+            buffered(mine, self.buffer, &mut Random::of(&seed))
         };
         // The first worker of each rank has the most shards: streams that are longer come first, as `merged` wants them.
         let streams: Vec<_> = (0..self.workers).flat_map(|worker| self.ranks.iter().map(move |&rank| (rank, worker))).collect();
@@ -90,7 +114,7 @@ mod tests {
     #[test]
     fn every_shard_is_read_once_by_somebody() {
         let buffer = Buffer { size: 5, initial: 3 };
-        let all = Shards { n: 23, seed: 1, buffer, det: true, world: 3, ranks: vec![0, 1, 2], workers: 2 };
+        let all = Shards { n: 23, seed: Seed::Number(1), buffer, det: true, world: 3, ranks: vec![0, 1, 2], workers: 2 };
         let mut places = all.order(4).places;
         assert_eq!((places.len() as u64, all.order(4).stride), (all.len(), 6));
         assert_ne!(places, all.order(5).places);

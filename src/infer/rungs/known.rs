@@ -174,7 +174,7 @@ impl Search<'_> {
 
     /// The other ways in which a program may shuffle again.
     fn ways_on(kind: OrderKind) -> Vec<OrderKind> {
-        let all = Again::ALL.map(|(_, again)| kind.shuffled(again));
-        if kind.again().is_some() { all.to_vec() } else { Vec::new() }
+        let knows = |again: &Again| kind.shuffled(*again).again() == Some(*again);
+        Again::ALL.map(|(_, again)| again).into_iter().filter(knows).map(|again| kind.shuffled(again)).collect()
     }
 }

@@ -13,6 +13,7 @@ mod numbers;
 mod others;
 mod repeated;
 mod replaced;
+mod shards;
 mod splits;
 mod streams;
 mod widen;

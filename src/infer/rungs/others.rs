@@ -16,13 +16,17 @@ const MOSAIC_SAMPLES: u64 = 1000;
 /// Samples of all its shards at most: 4 bytes each, and 30 ms. Datasets of more files are seldom made of shards.
 const MOSAIC_MAX: u64 = 1 << 22;
 /// Orders without a seed, or whose seed is always the same.
-const FIXED: [&str; 5] = [
+const FIXED: [&str; 7] = [
     "dali",
     "dali:stick_to_shard=true",
+    EACH_EPOCH[0],
+    EACH_EPOCH[1],
     "dlio:loader=files",
     "mosaic:algorithm=py1s:shard_samples=1000:seed=9176",
     "mosaic:shard_samples=1000:seed=9176",
 ];
+/// DALI's `shuffle_after_epoch`, from 2.2 on and before.
+const EACH_EPOCH: [&str; 2] = ["dali:shuffle_after_epoch=true", "dali:shuffle_after_epoch=true:generator=mt19937"];
 /// Orders that a usual seed may make, in their first epoch.
 const SEEDED: [&str; 10] = [
     "numpy-legacy",
@@ -49,6 +53,8 @@ enum Step {
     /// Fixed orders, and the first seeds.
     First,
     Ten,
+    /// WebDataset's shards, with any seed that it takes by itself.
+    Shards,
     /// Loaders over a part of the dataset.
     Splits,
     All,
@@ -60,7 +66,7 @@ enum Step {
     Rest,
 }
 
-const STEPS: [Step; 7] = [Step::First, Step::Ten, Step::Splits, Step::All, Step::OtherMaps, Step::Later, Step::Rest];
+const STEPS: [Step; 8] = [Step::First, Step::Ten, Step::Shards, Step::Splits, Step::All, Step::OtherMaps, Step::Later, Step::Rest];
 
 impl Step {
     /// Epoch and order of each.
@@ -73,17 +79,19 @@ impl Step {
         // In the first epoch all ways to go on are one.
         let later = || {
             (1..LATER_EPOCHS).flat_map(|epoch| {
-                USUAL_SEEDS.into_iter().flat_map(move |seed| {
+                let each =
+                    EACH_EPOCH.iter().flat_map(move |text| ["in-place", "reseeded"].map(|again| (epoch, format!("{text}:again={again}"))));
+                each.chain(USUAL_SEEDS.into_iter().flat_map(move |seed| {
                     AGAIN.iter().flat_map(move |kind| {
                         ["permutation", "in-place", "reseeded"].map(|again| (epoch, format!("{kind}:again={again}:seed={seed}")))
                     })
-                })
+                }))
             })
         };
         match self {
             Self::First => fixed().chain(seeded(0, 1)).collect(),
             Self::Ten => seeded(1, 2).collect(),
-            Self::Splits => Vec::new(),
+            Self::Shards | Self::Splits => Vec::new(),
             Self::All => seeded(2, 3).collect(),
             Self::OtherMaps => fixed().chain(seeded(0, 2)).collect(),
             Self::Later => later().collect(),
@@ -109,6 +117,9 @@ fn shuffled(epoch: Epoch, text: &str, n: u64) -> Option<u64> {
 impl Search<'_> {
     pub(super) fn others_price(&self, map: &Map, maps: &MapSet) -> Price {
         let Some(&step) = STEPS.get(self.step as usize) else { return Price::NotNow };
+        if step == Step::Shards {
+            return self.shards_price(map);
+        }
         if !self.job.deep && !matches!(step, Step::First | Step::Ten | Step::Splits | Step::OtherMaps) {
             return Price::NotNow;
         }
@@ -120,6 +131,9 @@ impl Search<'_> {
     /// Takes the step that is due.
     pub(super) fn others(&mut self, maps: &mut MapSet) {
         let step = STEPS[self.step as usize];
+        if step == Step::Shards {
+            return maps.get(0).map_or((), |map| self.shards(&map));
+        }
         if step == Step::Splits {
             return maps.get(0).map_or((), |map| self.splits(&map));
         }

@@ -97,6 +97,19 @@ pub fn backward(
     progress: Option<&AtomicU64>,
 ) -> Vec<u32> {
     let Some(draws) = draws_from_the_end(order, DRAWS) else { return Vec::new() };
+    drawn(shuffle, &draws, offset, range, control, progress)
+}
+
+/// ... whose generator gives these draws, each the greatest possible number and the drawn one.
+#[must_use]
+pub fn drawn(
+    shuffle: Backward,
+    draws: &[(u32, u32)],
+    offset: u32,
+    range: Range<u64>,
+    control: Control<'_>,
+    progress: Option<&AtomicU64>,
+) -> Vec<u32> {
     let Some(&(last, draw)) = draws.first() else { return Vec::new() };
     let first = shuffle.bits(last);
     let rejected = {
@@ -109,6 +122,11 @@ pub fn backward(
     let base = Python::base();
     // Offsets beyond the first twist would need words that the recurrence does not give.
     let offset = offset.min(200);
+    let seeded = |seed: u32| {
+        let mut generator = shuffle.generator(seed);
+        generator.skip(u64::from(offset));
+        generator
+    };
     let next = AtomicU64::new(range.start);
     let found = Mutex::new(Vec::new());
     let work = || {
@@ -129,7 +147,7 @@ pub fn backward(
                 let marks = words.first_that_counts(kernels, first, draw);
                 for lane in (0..LANES).filter(|&lane| marks.0[lane] != 0) {
                     let seed = block + lane as u64;
-                    if seed < stop && agrees(shuffle, seed as u32, offset, &draws) {
+                    if seed < stop && agrees(shuffle, seeded(seed as u32), draws) {
                         let mut found = found.lock().expect("no thread panics with the lock");
                         if found.len() < HITS_MAX {
                             found.push(seed as u32);
@@ -148,9 +166,9 @@ pub fn backward(
     found
 }
 
-fn agrees(shuffle: Backward, seed: u32, offset: u32, draws: &[(u32, u32)]) -> bool {
-    let mut generator = shuffle.generator(seed);
-    generator.skip(u64::from(offset));
+/// Whether the generator gives these draws next.
+#[must_use]
+pub fn agrees(shuffle: Backward, mut generator: Mt19937, draws: &[(u32, u32)]) -> bool {
     draws.iter().all(|&(last, draw)| {
         let bits = shuffle.bits(last);
         loop {

@@ -9,6 +9,7 @@ use crate::order::grain::IndexShuffle;
 use crate::order::numpy::Legacy;
 use crate::order::pcg64::Pcg64;
 use crate::order::plain::Sequential;
+use crate::order::python::Seed;
 use crate::order::repeat_aug::RepeatAug;
 use crate::order::shard::{Block, Shard, Tail};
 use crate::order::spec::{AccelerateSampler, OrderKind, OrderSpec, SpecError};
@@ -57,10 +58,10 @@ impl OrderSpec {
             OrderKind::Dali { .. } | OrderKind::Webdataset { .. } if subset.is_some() => {
                 self.refuse(format_args!("{} reads all files: leave split and indices out", self.kind))
             }
-            OrderKind::Dali { shuffle, stick_to_shard } => Ok(Arc::new(FileReader { n, world, ranks, stick: stick_to_shard, shuffle })),
+            OrderKind::Dali { files, stick_to_shard } => Ok(Arc::new(FileReader::new(n, files, stick_to_shard, world, ranks))),
             OrderKind::Webdataset { buffer, deterministic } => {
                 let workers = self.workers.unwrap_or(1).max(1);
-                Ok(Arc::new(webdataset::Shards { n, seed: self.seed, buffer, det: deterministic, world, ranks, workers }))
+                Ok(Arc::new(webdataset::Shards { n, seed: self.python_seed(), buffer, det: deterministic, world, ranks, workers }))
             }
             _ => {
                 let before = self.subset.as_ref().map_or(0, |subset| subset.outputs(n));
@@ -97,11 +98,14 @@ impl OrderSpec {
             OrderKind::TorchvisionRepeatAug { repeats } => Arc::new(RepeatAug { n, world, repeats, seed, timm: false }),
             OrderKind::NumpyLegacy { again } => Arc::new(Shuffled::<Legacy>::new(n, seed, again)),
             OrderKind::NumpyGenerator { again } => Arc::new(Shuffled::<Pcg64>::new(n, seed, again)),
-            OrderKind::PythonShuffle { again } => Arc::new(Shuffled::<python::Random>::new(n, seed, again)),
+            OrderKind::PythonShuffle { again } => match self.python_seed() {
+                Seed::Number(seed) => Arc::new(Shuffled::<python::Random>::new(n, seed, again)),
+                text @ Seed::Text(_) => Arc::new(Shuffled::of(n, python::Random::of(&text), again)),
+            },
             OrderKind::PythonSample { k, .. } if k.is_some_and(|k| k > n) => {
                 return self.refuse(format_args!("k={} is more than the {n} samples", k.unwrap_or(0)));
             }
-            OrderKind::PythonSample { k, again } => Arc::new(python::Sample { n, k: k.unwrap_or(n), seed, again }),
+            OrderKind::PythonSample { k, again } => Arc::new(python::Sample { n, k: k.unwrap_or(n), seed: self.python_seed(), again }),
             OrderKind::Mosaic { samples, .. } if n.checked_mul(samples).is_none() => {
                 return self.refuse(format_args!("{n} shards of {samples} samples are more than 2^32 samples: correct shard_samples="));
             }
@@ -122,6 +126,10 @@ impl OrderSpec {
             }
             OrderKind::Sequential | OrderKind::List => Arc::new(Sequential { n }),
         })
+    }
+
+    fn python_seed(&self) -> Seed {
+        self.seed_text.clone().map_or(Seed::Number(self.seed), Seed::Text)
     }
 
     /// How the order is dealt to ranks.

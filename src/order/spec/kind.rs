@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::order::again::Again;
+use crate::order::dali::{self, Files};
 use crate::order::dlio::Loader;
 use crate::order::mosaic;
 use crate::order::spec::pairs::{Pairs, U32, U64, refuse};
@@ -49,7 +50,7 @@ pub enum OrderKind {
     /// The samplers of wids; `chunk` 1: shards.
     Wids { chunk: u32, shuffle: bool, shuffle_first: bool },
     /// DALI's file reader.
-    Dali { shuffle: bool, stick_to_shard: bool },
+    Dali { files: Files, stick_to_shard: bool },
     /// DLIO, MLPerf Storage.
     Dlio { loader: Loader, change: bool },
     /// grain's `shuffle`.
@@ -90,12 +91,12 @@ const KINDS: [(&str, &[&str]); 24] = [
     ("torchvision-repeat-aug", &["seed", "world", "rank", "repeats"]),
     ("numpy-legacy", &["seed", "world", "rank", "tail", "again"]),
     ("numpy-generator", &["seed", "world", "rank", "tail", "again"]),
-    ("python-shuffle", &["seed", "world", "rank", "tail", "again"]),
-    ("python-sample", &["seed", "world", "rank", "tail", "again", "k"]),
+    ("python-shuffle", &["seed", "seed_text", "world", "rank", "tail", "again"]),
+    ("python-sample", &["seed", "seed_text", "world", "rank", "tail", "again", "k"]),
     ("mosaic", &["seed", "algorithm", "nodes", "block", "shard_samples"]),
-    ("webdataset", &["seed", "world", "rank", "buffer", "initial", "deterministic"]),
+    ("webdataset", &["seed", "seed_text", "world", "rank", "buffer", "initial", "deterministic"]),
     ("wids", &["seed", "world", "rank", "chunk", "shuffle", "shuffle_first"]),
-    ("dali", &["world", "rank", "shuffle", "stick_to_shard"]),
+    ("dali", &["world", "rank", "shuffle", "stick_to_shard", "shuffle_after_epoch", "shuffle_after_epoch_seed", "generator", "again"]),
     ("dlio", &["seed", "world", "rank", "loader", "seed_change_epoch"]),
     ("grain", &["seed", "world", "rank", "tail"]),
     ("sequential", &["world", "rank", "tail"]),
@@ -201,6 +202,28 @@ fn source(pairs: &Pairs) -> Result<RandomSource, SpecError> {
     Ok(source)
 }
 
+/// What DALI's file reader does to its list.
+fn dali_files(pairs: &Pairs) -> Result<Files, SpecError> {
+    if !pairs.flag("shuffle_after_epoch")? {
+        if let Some(key) = ["shuffle_after_epoch_seed", "generator", "again"].into_iter().find(|key| pairs.get(key).is_some()) {
+            return refuse(format_args!("{key} belongs to shuffle_after_epoch=true: add that, or leave {key} out"));
+        }
+        return Ok(if pairs.flag_or("shuffle", true)? { Files::Shuffled } else { Files::Listed });
+    }
+    for key in ["shuffle", "stick_to_shard"] {
+        if pairs.flag(key)? {
+            return refuse(format_args!("DALI takes shuffle_after_epoch=true and {key}=true never together: leave one out"));
+        }
+    }
+    let seed: Option<i64> = pairs.number("shuffle_after_epoch_seed", i128::from(i64::MIN)..=i128::from(i64::MAX))?;
+    let known = Again::ALL.into_iter().filter(|(_, again)| matches!(again, Again::InPlace | Again::Reseeded)).collect::<Vec<_>>();
+    Ok(Files::EachEpoch {
+        seed: seed.map_or(dali::SEED, i64::cast_unsigned),
+        generator: word(pairs, "generator", &dali::Generator::ALL, dali::Generator::default())?,
+        again: word(pairs, "again", &known, Again::InPlace)?,
+    })
+}
+
 impl OrderKind {
     /// The kind named `name`, told what `pairs` say. What they say was checked to be keys of this kind.
     pub(super) fn parse(name: &str, pairs: &Pairs) -> Result<Self, SpecError> {
@@ -261,7 +284,7 @@ impl OrderKind {
                 shuffle: pairs.flag_or("shuffle", true)?,
                 shuffle_first: pairs.flag("shuffle_first")?,
             },
-            "dali" => Self::Dali { shuffle: pairs.flag_or("shuffle", true)?, stick_to_shard: pairs.flag("stick_to_shard")? },
+            "dali" => Self::Dali { files: dali_files(pairs)?, stick_to_shard: pairs.flag("stick_to_shard")? },
             "dlio" => {
                 let loader = word(pairs, "loader", &Loader::ALL, Loader::default())?;
                 Self::Dlio { loader, change: pairs.flag_or("seed_change_epoch", true)? }
@@ -331,12 +354,14 @@ impl OrderKind {
             Self::NumpyLegacy { again }
             | Self::NumpyGenerator { again }
             | Self::PythonShuffle { again }
-            | Self::PythonSample { again, .. } => Some(again),
+            | Self::PythonSample { again, .. }
+            | Self::Dali { files: Files::EachEpoch { again, .. }, .. } => Some(again),
+            Self::Webdataset { deterministic, .. } => Some(if deterministic { Again::Reseeded } else { Again::Never }),
             _ => None,
         }
     }
 
-    /// The order whose list is shuffled again in this way; others stay what they are.
+    /// The order whose list is shuffled again in this way; others, and those that cannot be, stay what they are.
     #[must_use]
     pub const fn shuffled(self, again: Again) -> Self {
         match self {
@@ -344,6 +369,15 @@ impl OrderKind {
             Self::NumpyGenerator { .. } => Self::NumpyGenerator { again },
             Self::PythonShuffle { .. } => Self::PythonShuffle { again },
             Self::PythonSample { k, .. } => Self::PythonSample { k, again },
+            Self::Webdataset { buffer, .. } if matches!(again, Again::Reseeded | Again::Never) => {
+                Self::Webdataset { buffer, deterministic: matches!(again, Again::Reseeded) }
+            }
+            // It has a new generator for each epoch.
+            Self::Dali { files: Files::EachEpoch { seed, generator, .. }, stick_to_shard }
+                if matches!(again, Again::InPlace | Again::Reseeded) =>
+            {
+                Self::Dali { files: Files::EachEpoch { seed, generator, again }, stick_to_shard }
+            }
             _ => self,
         }
     }
@@ -403,7 +437,12 @@ impl OrderKind {
             Self::Wids { chunk, shuffle, shuffle_first } => {
                 write!(f, ":chunk={chunk}:shuffle={shuffle}:shuffle_first={shuffle_first}")
             }
-            Self::Dali { shuffle, stick_to_shard } => write!(f, ":shuffle={shuffle}:stick_to_shard={stick_to_shard}"),
+            Self::Dali { files: Files::EachEpoch { seed, generator, again }, .. } => {
+                let (generator, again) = (name_of(&dali::Generator::ALL, &generator), name_of(&Again::ALL, &again));
+                let seed = seed.cast_signed();
+                write!(f, ":shuffle_after_epoch=true:shuffle_after_epoch_seed={seed}:generator={generator}:again={again}")
+            }
+            Self::Dali { files, stick_to_shard } => write!(f, ":shuffle={}:stick_to_shard={stick_to_shard}", files == Files::Shuffled),
             Self::Dlio { loader, change } => write!(f, ":loader={}:seed_change_epoch={change}", name_of(&Loader::ALL, &loader)),
             Self::TorchDistributed | Self::TorchRandperm | Self::Lightning | Self::Grain => Ok(()),
             Self::Sequential | Self::List | Self::Auto | Self::None => Ok(()),

@@ -1,5 +1,6 @@
 //! From keys and values to a checked specification.
 
+use crate::order::again::Again;
 use crate::order::shard::Tail;
 use crate::order::spec::pairs::{Pairs, U32, U64, refuse};
 use crate::order::spec::{OrderKind, OrderSpec, SpecError, kind};
@@ -32,7 +33,8 @@ pub(super) fn checked(name: &str, argument: Option<&str>, pairs: Vec<(String, St
         }
         _ => {}
     }
-    let seed = seed(kind, &pairs)?;
+    let seed_text = seed_text(kind, &pairs)?;
+    let seed = if seed_text.is_some() { 0 } else { seed(kind, &pairs)? };
     let id = match pairs.get("id") {
         Some("") => return refuse("id= is empty: give a name, or leave it out"),
         Some(id) => id.to_owned(),
@@ -46,6 +48,7 @@ pub(super) fn checked(name: &str, argument: Option<&str>, pairs: Vec<(String, St
         files,
         subset: subset(kind, &pairs)?,
         seed,
+        seed_text,
         world,
         ranks,
         tail,
@@ -208,6 +211,18 @@ fn seed(kind: OrderKind, pairs: &Pairs) -> Result<u64, SpecError> {
             refuse(format_args!("{kind} needs seed=: the number its generator was seeded with; without one no epoch can be known"))
         }
     }
+}
+
+/// A seed that is a text: Python's generator takes one, and an environment variable is one.
+fn seed_text(kind: OrderKind, pairs: &Pairs) -> Result<Option<Box<str>>, SpecError> {
+    let Some(text) = pairs.get("seed_text") else { return Ok(None) };
+    if pairs.get("seed").is_some() {
+        return refuse("seed and seed_text both seed the generator: give one of them");
+    }
+    if kind.again() == Some(Again::Reseeded) {
+        return refuse("seed_text is no number that epochs could be added to: give seed=, or leave deterministic and again=reseeded out");
+    }
+    Ok(Some(text.into()))
 }
 
 /// World and local ranks. A node that says nothing of its ranks has all of them.

@@ -114,6 +114,39 @@ fn webdataset() {
     assert_eq!(compared, 4 + 4 * 3);
 }
 
+/// Seeds that are texts, and webdataset without one (`make_texts.py`: CPython 3.11, webdataset 1.0.2).
+#[test]
+fn seeds_that_are_texts() {
+    let mut computed = Computed::default();
+    let cases = cases("seed_texts", "311");
+    assert_eq!(cases.len(), 5 * 3 * 2 + 3 * (1 + 1 + 3) + 2);
+    for case in cases {
+        let seed = match &case["seed"] {
+            Value::String(text) => format!("seed_text={text}"),
+            number => format!("seed={number}"),
+        };
+        let (op, n) = (case["op"].as_str().unwrap(), &case["n"]);
+        match op {
+            "shuffle_in_place" | "sample" => {
+                let kind =
+                    if op == "sample" { format!("python-sample:k={}", case["k"]) } else { "python-shuffle:again=in-place".to_owned() };
+                for (epoch, record) in (0..).zip(epochs(&case)) {
+                    computed.compare(&format!("{kind}:{seed}"), n, epoch, record);
+                }
+            }
+            "wds_seed" | "no_seed" => {
+                let spec = format!("webdataset:{seed}:buffer={}:workers={}", case["buffer"], case["workers"]);
+                let number = |key: &str| usize::try_from(case[key].as_u64().unwrap()).unwrap();
+                // The workers of these cases have as many shards each.
+                let (places, _) = computed.order(&spec, u32::try_from(number("n")).unwrap(), 0);
+                let own: Vec<u32> = places.iter().copied().skip(number("worker")).step_by(number("workers")).collect();
+                equal(&own, &digest(&own), &epochs(&case)[0], &format!("{spec} worker {}", number("worker")));
+            }
+            other => panic!("unknown case {other}"),
+        }
+    }
+}
+
 /// Made by webdataset 0.2.100, the last versions that had wids.
 #[test]
 fn wids() {
@@ -145,15 +178,42 @@ fn grain() {
     }
 }
 
-/// What strace saw DALI open. Its `shuffle_after_epoch`, in the same file, is not reproduced and cannot be declared.
+/// What strace saw DALI 2.4 open.
 #[test]
 fn dali() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dali_opens.t215.json");
     let record: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut computed = Computed::default();
+    let mut compare = |spec: &str, epoch: u64, first: &Value, sha256: &Value| {
+        let (places, digest) = computed.order(spec, 2000, epoch);
+        assert_eq!(&serde_json::to_value(&places[..64]).unwrap(), first);
+        assert_eq!(digest, sha256.as_str().unwrap());
+    };
     for epoch in [0, 1, 7] {
-        let (places, digest) = computed.order("dali", 2000, epoch);
-        assert_eq!(serde_json::to_value(&places[..64]).unwrap(), record["random_shuffle_first64"]);
-        assert_eq!(digest, record["random_shuffle_sha256_epoch0"].as_str().unwrap());
+        compare("dali", epoch, &record["random_shuffle_first64"], &record["random_shuffle_sha256_epoch0"]);
+    }
+    let each = record["shuffle_after_epoch"].as_array().unwrap();
+    assert_eq!(each.len(), 3);
+    for (epoch, record) in (0..).zip(each) {
+        compare("dali:shuffle_after_epoch=true", epoch, &record["first64"], &record["sha256"]);
+    }
+}
+
+/// What the readers of DALI 1.53 and 2.4 gave (`make_dali.py`).
+#[test]
+fn dali_shuffled_after_each_epoch() {
+    let mut computed = Computed::default();
+    for (tag, generator, count) in [("153", "mt19937", 11), ("24", "mt19937_64", 41)] {
+        let cases = cases("dali_each_epoch", tag);
+        assert_eq!(cases.len(), count);
+        for case in cases {
+            let seed = if case["seed"].is_null() { String::new() } else { format!(":shuffle_after_epoch_seed={}", case["seed"]) };
+            let again = if case["checkpointing"] == true { "reseeded" } else { "in-place" };
+            let (world, rank) = (&case["world"], &case["rank"]);
+            let spec = format!("dali:shuffle_after_epoch=true{seed}:generator={generator}:again={again}:world={world}:rank={rank}");
+            for (epoch, record) in (0..).zip(epochs(&case)) {
+                computed.compare(&spec, &case["n"], epoch, record);
+            }
+        }
     }
 }

@@ -138,6 +138,35 @@ fn accelerate_in_several_processes() {
     }
 }
 
+/// What trainers do with a loader, and how it is declared (`make_trainers.py`: accelerate 1.7, transformers 4.28, Lightning 2.0, torch 1.13).
+#[test]
+fn trainers() {
+    let mut computed = Computed::default();
+    let cases = cases("trainers", "deb113");
+    assert_eq!(cases.len(), 4 + 4 + 6);
+    for case in cases {
+        let ranks = || format!("world={}:rank={}", case["world"], case["rank"]);
+        let spec = match case["op"].as_str().unwrap() {
+            // the first process reads for all, and nothing is dealt
+            "dispatch" if case["seedable"] == true => "accelerate:seed=42".to_owned(),
+            "dispatch" => "torch-random:seed=42".to_owned(),
+            // one generator for all epochs, seeded with data_seed or from the default generator
+            "trainer" if case["data_seed"].is_null() => format!("accelerate:seed={}:sampler=default:offset=1", case["seed"]),
+            "trainer" => format!("torch-random:seed={}:generator=sampler", case["data_seed"]),
+            "lightning" => match case["mode"].as_str().unwrap() {
+                "train" => format!("lightning:seed=7:{}", ranks()),
+                "validate" => format!("sequential:{}", ranks()),
+                "predict" => format!("sequential:tail=uneven:{}", ranks()),
+                mode => panic!("unknown mode {mode}"),
+            },
+            op => panic!("unknown case {op}"),
+        };
+        for (epoch, record) in (0..).zip(epochs(&case)) {
+            computed.compare(&spec, &case["n"], epoch, record);
+        }
+    }
+}
+
 #[test]
 fn timm() {
     let mut computed = Computed::default();
