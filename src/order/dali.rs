@@ -5,7 +5,8 @@
 //! `shuffle_after_epoch=True`: before each epoch, the first among them, the list is shuffled by a new generator whose seed is made of
 //! `shuffle_after_epoch_seed` (524287 where it is not given) and the epoch's number, from 1: up to DALI 2.1 `std::mt19937(seed + epoch)`, from 2.2 on
 //! `std::mt19937_64(seed + epoch * 2^32)`. It goes on from the list of the epoch before, or, in a pipeline with checkpointing, from the first one.
-//! Source: `dali/operators/reader/loader/file_label_loader.h`; both generators agree with what DALI 1.53, 2.0, 2.1, 2.2 and 2.4 read.
+//! Source: `dali/operators/reader/loader/file_label_loader.h` for the older rule; the newer one is what DALI 2.2 to 2.4 does. Both agree with what
+//! DALI 1.53, 2.0, 2.1, 2.2 and 2.4 read.
 //!
 //! The C++ standard does not fix `std::shuffle`; here it is the one of libstdc++ from GCC 11 on (`bits/stl_algo.h`, `bits/uniform_int_dist.h`: Lemire's
 //! method, and two places of one draw while n^2 is within the generator's range), which DALI's wheels are built with.
