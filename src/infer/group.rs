@@ -18,7 +18,7 @@ use crate::order::infer::meet::{MEET_FROM, MEET_OPENS};
 use crate::order::infer::needed::LINEAR_PLACES;
 use crate::order::spec::OrderSpec;
 use crate::plan::{OrderIndex, Seen};
-use crate::types::{Epoch, FileIndex, QuickMap};
+use crate::types::{Epoch, FileIndex};
 
 /// Orders remembered per group, to go on from.
 pub(super) const CLUES_MAX: usize = 8;
@@ -47,8 +47,6 @@ const CONCLUSIVE: u32 = 64;
 const OF_EACH: u32 = 8;
 /// Of fewer files, all permutations are fewer than what the dictionary tries, times the odds that are asked for (15! = e^28): nothing can be proved.
 const FILES_LEAST: u32 = 16;
-/// Passes of a group in which the first steps of the dictionary are free. Whoever reads at random begins a pass with every repeated file.
-const FREE_PASSES: Epoch = 2;
 /// Passes in which a search through all seeds ended in vain: then the group's orders are none of its kind.
 const VAIN_MAX: u8 = 2;
 
@@ -116,8 +114,8 @@ pub(super) struct Group {
     /// Opens of this segment at the last try of the dictionary, and of its first step alone.
     pub(super) looked_at: u32,
     pub(super) usual_at: u32,
-    /// Processes of the pass before.
-    pub(super) before: QuickMap<u32, u32>,
+    /// The pass that its job began with.
+    pub(super) began_with: Epoch,
     /// By rung: passes in which it ended in vain.
     pub(super) vain: [u8; Rung::ALL.len()],
     /// Where the seed that is followed comes from is to be looked for.
@@ -139,9 +137,8 @@ impl Group {
             // it has just begun: nothing in it is another beginning
             next.open(seen, claimed);
         }
-        let mut before = std::mem::replace(&mut self.segment, next);
+        let before = std::mem::replace(&mut self.segment, next);
         self.passes += 1;
-        self.before = before.take_processes();
         self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
         self.recorded = Some(Arc::new(before.order));
         self.try_anew();
@@ -227,14 +224,15 @@ impl Group {
         let at = if rung == Rung::Linear && tried == 0 { at.min(self.files - self.files / 64) } else { at };
         let time = segment.count >= at && tried < schedule(rung).2 && self.vain[rung as usize] < VAIN_MAX;
         // What was refuted is refuted, as long as nobody came.
-        let fresh =
-            self.looked_at < CONCLUSIVE.max(OF_EACH * segment.readers()) || segment.newest_at > self.looked_at || !segment.has_streams();
+        let fresh = self.looked_at < CONCLUSIVE.max(OF_EACH * segment.readers())
+            || segment.has_newcomer_since(self.looked_at)
+            || !segment.has_streams();
         match rung {
             Rung::Widen => false,
             Rung::Known => time || self.settled(rung).is_some(),
             Rung::Usual => {
                 let is_paid = self.is_free(config) || !config.patient && self.left() > 0.0;
-                (self.is_usual_due() && time || self.settled(rung).is_some()) && is_paid
+                (fresh && self.is_usual_due() && time || self.settled(rung).is_some()) && is_paid
             }
             // A file of each process says nothing of its stream.
             Rung::Likely => (fresh && time || self.settled(rung).is_some()) && !segment.are_all_new(0),
@@ -253,7 +251,7 @@ impl Group {
     /// Whether the most usual seeds are worth another look: where each reader has gone some steps, twice as many opens are, or a new process.
     fn is_usual_due(&self) -> bool {
         let (segment, at) = (&self.segment, self.usual_at);
-        at < OF_EACH * segment.readers() || segment.newest_at > at || segment.count >= 2 * at || !segment.has_streams()
+        at < OF_EACH * segment.readers() || segment.has_newcomer_since(at) || segment.count >= 2 * at || !segment.has_streams()
     }
 
     /// Whether the step that was not paid for can be paid for now.
@@ -275,7 +273,7 @@ impl Group {
         let settled = segment.count >= least
             && segment.count - segment.newest_at >= AFTER_NEWEST
             && tries < SETTLED_TRIES
-            && (tries == 0 || segment.newest_at > at);
+            && (tries == 0 || segment.has_newcomer_since(at));
         settled.then_some(number)
     }
 
@@ -313,13 +311,13 @@ impl Group {
         self.account.left(self.segment.elapsed(self.began), self.rest())
     }
 
-    /// Whether the first steps of the dictionary are free: not for ever, where nothing was ever found, and once only for the same processes.
+    /// Whether the first steps of the dictionary are free: in a job's first pass, and wherever something was found. Whoever reads at random begins
+    /// a pass with every repeated file.
     pub(super) fn is_free(&self, config: &InferConfig) -> bool {
         if config.is_quick() {
             return self.quick.is_free();
         }
-        let anew = self.passes == 0 || self.passes < FREE_PASSES && self.segment.has_others(&self.before);
-        anew || !self.clues.is_empty() || config.patient
+        self.passes == self.began_with || !self.clues.is_empty() || config.patient
     }
 
     /// Why nothing can be found yet, where so little was read, in words.

@@ -23,7 +23,7 @@ use crate::dataset::Manifest;
 use crate::dataset::maps::NamesText;
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{OrderIndex, Seen};
-use crate::types::{Epoch, FileIndex, QuickMap};
+use crate::types::{Epoch, FileIndex};
 
 /// Groups told apart: the parts of a dataset, times the jobs of one node. Opens of more are not looked at.
 const GROUPS_MAX: usize = 16;
@@ -156,6 +156,7 @@ impl Inference {
             }
             (group.jobs, group.anew, group.followed) = (vec![job], true, None);
             group.begin(self.segments, self.manifest.len(), Vec::new());
+            group.began_with = group.passes;
             return Some(at);
         }
         if self.groups.len() == GROUPS_MAX {
@@ -189,7 +190,7 @@ impl Inference {
             owed: [None; Rung::ALL.len()],
             looked_at: 0,
             usual_at: 0,
-            before: QuickMap::default(),
+            began_with: 0,
             vain: [0; Rung::ALL.len()],
             origin: false,
             whole_before: false,

@@ -319,14 +319,9 @@ impl Segment {
         u32::try_from(self.processes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Its processes, when it is over.
-    pub(super) fn take_processes(&mut self) -> QuickMap<u32, u32> {
-        std::mem::take(&mut self.processes)
-    }
-
-    /// Whether somebody else reads than these, or nobody can tell.
-    pub(super) fn has_others(&self, than: &QuickMap<u32, u32>) -> bool {
-        !self.has_streams() || self.processes.keys().any(|process| !than.contains_key(process))
+    /// Whether a process has come since so many opens, whose opens are among those that are looked at.
+    pub(super) fn has_newcomer_since(&self, opens: u32) -> bool {
+        self.newest_at > opens && (self.newest_at as usize) < FRONT
     }
 
     /// Whether each open's process is known.
