@@ -114,8 +114,9 @@ pub(super) struct Group {
     /// Opens of this segment at the last try of the dictionary, and of its first step alone.
     pub(super) looked_at: u32,
     pub(super) usual_at: u32,
-    /// The pass that its job began with.
+    /// The pass that its job began with, and whether what was read of that was less than half of it.
     pub(super) began_with: Epoch,
+    pub(super) broke_off: bool,
     /// By rung: passes in which it ended in vain.
     pub(super) vain: [u8; Rung::ALL.len()],
     /// Where the seed that is followed comes from is to be looked for.
@@ -139,6 +140,7 @@ impl Group {
         }
         let before = std::mem::replace(&mut self.segment, next);
         self.passes += 1;
+        self.broke_off = before.distinct < self.files / 2;
         self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
         self.recorded = Some(Arc::new(before.order));
         self.try_anew();
@@ -311,13 +313,14 @@ impl Group {
         self.account.left(self.segment.elapsed(self.began), self.rest())
     }
 
-    /// Whether the first steps of the dictionary are free: in a job's first pass, and wherever something was found. Whoever reads at random begins
-    /// a pass with every repeated file.
+    /// Whether the first steps of the dictionary are free: in a job's first pass, in the second one where the first was none (many processes that
+    /// begin one by one look like two), and wherever something was found. Whoever reads at random begins a pass with every repeated file.
     pub(super) fn is_free(&self, config: &InferConfig) -> bool {
         if config.is_quick() {
             return self.quick.is_free();
         }
-        self.passes == self.began_with || !self.clues.is_empty() || config.patient
+        let passes = self.passes - self.began_with;
+        passes == 0 || passes == 1 && self.broke_off || !self.clues.is_empty() || config.patient
     }
 
     /// Why nothing can be found yet, where so little was read, in words.
