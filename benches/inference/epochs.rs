@@ -18,7 +18,8 @@ const SEQUENCES: [[usize; 3]; 6] = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], 
 const REPS: usize = SEQUENCES.len();
 /// Without an order each thread waits for each file: so many are enough.
 const NONE_FIRST: usize = 1_000;
-/// Throughput beside the declared order, at least: of the first epoch, in which the order has to be found, and of each later one.
+/// Throughput beside the declared order, at least: of the first epoch, in which the order has to be found, and of all later ones together. One epoch
+/// of a declared order differs from the same of another mount by up to 6 %.
 const FIRST: f64 = 0.9;
 const LATER: f64 = 0.97;
 /// A reader at fifty files a second and thread ends in no more than this.
@@ -57,22 +58,35 @@ pub(crate) async fn run(options: &Options, bounds: &mut Bounds) -> Result<(), Fa
         }
     }
     let mut table = Table::new(&["files/s", "none", "declared", "auto", "auto ÷ declared", "wanted", "declared: one half ÷ the other"]);
-    for epoch in 0..usize::try_from(EPOCHS)? {
-        let rates = |of: &[usize]| median(of.iter().flat_map(|&which| &runs[which]).filter_map(|run| run.get(epoch).copied()));
+    let later = usize::try_from(EPOCHS)?;
+    let mut row = |name: String, epochs: std::ops::Range<usize>, wanted: Option<f64>| {
+        // over all of these epochs
+        let rate = |run: &Vec<f64>| {
+            let seconds: f64 = run.get(epochs.clone())?.iter().map(|rate| rate.recip()).sum();
+            #[expect(clippy::cast_precision_loss, reason = "a few epochs")]
+            Some(epochs.len() as f64 / seconds)
+        };
+        let rates = |of: &[usize]| median(of.iter().flat_map(|&which| &runs[which]).filter_map(rate));
         let (declared, auto) = (rates(&[0, 2]), rates(&[1]));
-        let (ratio, wanted) = (auto / declared, if epoch == 0 { FIRST } else { LATER });
+        let ratio = auto / declared;
         table.row([
-            format!("epoch {}", epoch + 1),
-            if epoch == 0 { format!("{:.0}", median(none.iter().copied())) } else { String::new() },
+            name.clone(),
+            if epochs.start == 0 { format!("{:.0}", median(none.iter().copied())) } else { String::new() },
             format!("{declared:.0}"),
             format!("{auto:.0}"),
             format!("{ratio:.3}"),
-            format!("{wanted:.2}"),
+            wanted.map_or(String::new(), |wanted| format!("{wanted:.2}")),
             format!("{:.3}", rates(&[2]) / rates(&[0])),
         ]);
-        bounds
-            .check(ratio >= wanted, || format!("epoch {}: {ratio:.3} of the declared order's throughput, {wanted} was wanted", epoch + 1));
+        if let Some(wanted) = wanted {
+            bounds.check(ratio >= wanted, || format!("{name}: {ratio:.3} of the declared order's throughput, {wanted} was wanted"));
+        }
+    };
+    row("epoch 1".to_owned(), 0..1, Some(FIRST));
+    for epoch in 1..later {
+        row(format!("epoch {}", epoch + 1), epoch..epoch + 1, None);
     }
+    row(format!("epochs 2 to {later}"), 1..later, Some(LATER));
     show(&format!(
         "First byte after {DELAY_MS} ms, {files} files of mean {MEAN_BYTES} bytes, cache for half, {THREADS} reader threads, {ORDER}; medians of {reps} \
          alternating rounds (none: the first {NONE_FIRST} files):\n\n{table}"
