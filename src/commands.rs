@@ -101,11 +101,16 @@ fn serve(settings: Settings, ready: Ready) -> Result<(), Failure> {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| format!("cannot start threads: {error}"))
     });
     match started {
-        Ok(runtime) => runtime.block_on(async {
-            let stop = daemonize::signals().map_err(|error| error.to_string())?;
-            // it has told its error through `ready`
-            crate::daemon::run(settings, ready, stop).await.map_err(|_| Failure::Told)
-        }),
+        Ok(runtime) => {
+            let served = runtime.block_on(async {
+                let stop = daemonize::signals().map_err(|error| error.to_string())?;
+                // it has told its error through `ready`
+                crate::daemon::run(settings, ready, stop).await.map_err(|_| Failure::Told)
+            });
+            // an order that is being computed is not waited for
+            runtime.shutdown_background();
+            served
+        }
         Err(error) => {
             ready.failed(&error);
             Err(Failure::Told)

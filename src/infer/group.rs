@@ -47,6 +47,9 @@ const CONCLUSIVE: u32 = 64;
 const OF_EACH: u32 = 8;
 /// Of fewer files, all permutations are fewer than what the dictionary tries, times the odds that are asked for (15! = e^28): nothing can be proved.
 const FILES_LEAST: u32 = 16;
+/// Passes of a job in which the first steps of the dictionary are free: what came before the first one's order (samples that were looked at, many
+/// processes that began one by one) is not before the second one's. Whoever reads at random begins a pass with every repeated file.
+const FREE_PASSES: Epoch = 2;
 /// Passes in which a search through all seeds ended in vain: then the group's orders are none of its kind.
 const VAIN_MAX: u8 = 2;
 
@@ -114,9 +117,8 @@ pub(super) struct Group {
     /// Opens of this segment at the last try of the dictionary, and of its first step alone.
     pub(super) looked_at: u32,
     pub(super) usual_at: u32,
-    /// The pass that its job began with, and whether what was read of that was less than half of it.
+    /// The pass that its job began with.
     pub(super) began_with: Epoch,
-    pub(super) broke_off: bool,
     /// By rung: passes in which it ended in vain.
     pub(super) vain: [u8; Rung::ALL.len()],
     /// Where the seed that is followed comes from is to be looked for.
@@ -140,7 +142,6 @@ impl Group {
         }
         let before = std::mem::replace(&mut self.segment, next);
         self.passes += 1;
-        self.broke_off = before.distinct < self.files / 2;
         self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
         self.recorded = Some(Arc::new(before.order));
         self.try_anew();
@@ -313,14 +314,12 @@ impl Group {
         self.account.left(self.segment.elapsed(self.began), self.rest())
     }
 
-    /// Whether the first steps of the dictionary are free: in a job's first pass, in the second one where the first was none (many processes that
-    /// begin one by one look like two), and wherever something was found. Whoever reads at random begins a pass with every repeated file.
+    /// Whether the first steps of the dictionary are free: in a job's first passes, and wherever something was found.
     pub(super) fn is_free(&self, config: &InferConfig) -> bool {
         if config.is_quick() {
             return self.quick.is_free();
         }
-        let passes = self.passes - self.began_with;
-        passes == 0 || passes == 1 && self.broke_off || !self.clues.is_empty() || config.patient
+        self.passes - self.began_with < FREE_PASSES || !self.clues.is_empty() || config.patient
     }
 
     /// Why nothing can be found yet, where so little was read, in words.

@@ -191,7 +191,6 @@ impl Inference {
             looked_at: 0,
             usual_at: 0,
             began_with: 0,
-            broke_off: false,
             vain: [0; Rung::ALL.len()],
             origin: false,
             whole_before: false,

@@ -241,6 +241,24 @@ fn train_and_validation_are_followed_apart() {
 }
 
 /// `find | md5sum`, `rsync` and a loader that does not shuffle read in the order of the listing: that is what they are, and nothing else.
+/// A few samples that a program looks at before it trains, in its own process.
+#[test]
+fn samples_that_were_looked_at_before_hide_no_order() {
+    let n = 1_500;
+    for (probes, workers) in [(2, 1), (5, 1), (4, 2), (8, 2)] {
+        // of one process the trainer itself reads
+        let (mut opens, mut die) = ((0..probes).map(|k| (if workers > 1 { 9 } else { 10 }, k * 37)).collect::<Vec<_>>(), Die(7));
+        for epoch in 0..2 {
+            let first = if workers > 1 { 10 + 10 * epoch } else { 10 };
+            opens.extend(loaders(&[default_order(n, 3, 3 + 4 * u64::from(epoch))], workers, 32, first, &mut die));
+        }
+        let report = report_of(n, &opens);
+        let text = format!("{probes} before, {workers} workers: {report:#?}");
+        assert_eq!((report.state, report.orders.len()), ("locked", 1), "{text}");
+        assert!(report.orders[0].locked_after <= 64 + 8 && report.predicted_fraction > 0.98, "{text}");
+    }
+}
+
 /// A sweep: jobs that differ in what they learn with, and read the same order at the same time, each at its own pace.
 #[test]
 fn jobs_that_read_the_same_order_at_once_are_found() {

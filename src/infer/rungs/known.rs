@@ -6,7 +6,7 @@ use super::super::job::{Clue, Search};
 use super::super::maps::{MAPS_MAX, MapSet};
 use super::super::sequential::{begins, is_certain};
 use super::super::torch::{self, Fronts};
-use super::{HITS_MAX, fronts};
+use super::{HITS_MAX, PROBES, fronts};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::again::Again;
 use crate::order::infer::exhaustive::{Seeds, exhaustive};
@@ -113,7 +113,7 @@ impl Search<'_> {
         match spec.kind {
             OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, .. } => {
                 let now = offset + clue.epoch * stride;
-                let whole = fronts(&sighting, 0);
+                let whole = fronts(&sighting, 0, PROBES);
                 let mut from = now + 1;
                 for (opens, ahead) in AHEAD.into_iter().filter(|&(opens, _)| sighting.opens.len() >= opens) {
                     let mut next = self.outputs_that_fit(&whole, spec.seed, from..now + ahead);

@@ -12,7 +12,7 @@ use super::super::proof;
 use super::super::torch::{Fronts, NEAR, OUTPUTS, USUAL_SEEDS, WIDE};
 use super::numbers::Part;
 use super::repeated::REPEATS;
-use super::{HITS_MAX, MAPS_OF_COSTLY, Price, fronts};
+use super::{HITS_MAX, MAPS_OF_COSTLY, PROBES, PROBES_OF_COSTLY, Price, fronts};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::infer::dictionary::{SMALL_SEEDS, common_seeds, targets};
 use crate::order::infer::exhaustive::{Seeds, exhaustive};
@@ -150,7 +150,7 @@ impl Search<'_> {
         let seeds = self.usual_seeds();
         match step {
             Step::First => {
-                let (whole, given) = (fronts(&sighting, 0), fronts(&sighting, 2));
+                let (whole, given) = (fronts(&sighting, 0, PROBES), fronts(&sighting, 2, PROBES));
                 let common = common_seeds().into_iter().filter(|seed| !seeds.contains(seed));
                 let common: Vec<u32> = seeds.iter().copied().chain(common).collect();
                 self.default_generators(map, &whole, &common, 0..FIRST_OUTPUTS);
@@ -163,7 +163,7 @@ impl Search<'_> {
                 self.replaced(map, &mut dealt, 0..FIRST_OUTPUTS);
             }
             Step::Model => {
-                let whole = fronts(&sighting, 0);
+                let whole = fronts(&sighting, 0, PROBES_OF_COSTLY);
                 self.default_generators(map, &whole, &seeds, FIRST_OUTPUTS..MODEL_OUTPUTS);
             }
             Step::Numbers(part) => self.numbers(map, &sighting, part),
@@ -174,9 +174,9 @@ impl Search<'_> {
             }
             Step::OtherMaps => {}
             Step::Ranks => self.dealt(map, &mut Fronts::new(&sighting), NEAR, FIRST_RANKS..RANKS),
-            Step::Longer => self.default_generators(map, &fronts(&sighting, 0), &seeds, MODEL_OUTPUTS..OUTPUTS),
+            Step::Longer => self.default_generators(map, &fronts(&sighting, 0, PROBES_OF_COSTLY), &seeds, MODEL_OUTPUTS..OUTPUTS),
             Step::WideRanks => self.dealt(map, &mut Fronts::new(&sighting), WIDE, FIRST_RANKS..RANKS),
-            Step::Common => self.default_generators(map, &fronts(&sighting, 0), &common_seeds(), 0..OUTPUTS),
+            Step::Common => self.default_generators(map, &fronts(&sighting, 0, PROBES_OF_COSTLY), &common_seeds(), 0..OUTPUTS),
             Step::Small => {
                 let all = targets(std::slice::from_ref(&sighting), first_places(sighting.n));
                 self.tried += (SMALL_SEEDS.end - SMALL_SEEDS.start) as f64 * all.len() as f64;

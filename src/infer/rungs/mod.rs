@@ -46,21 +46,35 @@ pub(super) enum Price {
     NotNow,
 }
 
-/// One process from place 0: as the opens came, and without what may have been a probe before (`ds[0]`): the opens of a first process
-/// that opened two at most, or the first open.
-fn fronts(sighting: &Sighting, offset: u32) -> Vec<Target> {
+/// Samples that a program looks at before it reads in order (`ds[0]`, a few to be shown), at most: supposed where searches are cheap.
+const PROBES: usize = 8;
+/// ... and where each costs a search through many seeds a twentieth more.
+const PROBES_OF_COSTLY: usize = 1;
+
+/// One process from place 0: as the opens came, and without what may have been probes before: the opens of a first process that opened some
+/// before all others, or one to `probes` first opens.
+fn fronts(sighting: &Sighting, offset: u32, probes: usize) -> Vec<Target> {
     let Some(&(first, _)) = sighting.opens.first() else { return Vec::new() };
     if !sighting.streams_known {
         return Target::unordered(0, sighting, offset).into_iter().collect();
     }
+    let all = sighting.opens.len();
     let own = sighting.opens.iter().filter(|&&(stream, _)| stream == first).count();
-    let opens = if own <= 2 && own < sighting.opens.len() {
-        sighting.opens.iter().copied().filter(|&(stream, _)| stream != first).collect()
-    } else {
-        sighting.opens[1..].to_vec()
+    let before = sighting.opens.iter().take_while(|&&(stream, _)| stream == first).count();
+    let begins: Vec<usize> = match own {
+        own if own < all && own <= 2 => vec![own],
+        own if own < all && own == before && own <= PROBES => vec![1, own],
+        own if own < all => vec![1],
+        _ => (1..=probes.min(all.saturating_sub(1))).collect(),
     };
-    let without = Sighting { opens, ..*sighting };
-    [sighting, &without].into_iter().filter_map(|sighting| Target::streams(0, sighting, offset, Layout::Whole)).collect()
+    // A process that opened one or two is none of the readers, wherever it did.
+    let from = |at: usize| match own < all && own <= 2 {
+        true => sighting.opens.iter().copied().filter(|&(stream, _)| stream != first).collect(),
+        false => sighting.opens[at..].to_vec(),
+    };
+    let without = begins.into_iter().map(|at| Sighting { opens: from(at), ..*sighting });
+    let supposed = std::iter::once(sighting.clone()).chain(without);
+    supposed.filter_map(|sighting| Target::streams(0, &sighting, offset, Layout::Whole)).collect()
 }
 
 impl Search<'_> {

@@ -6,7 +6,7 @@
 use super::super::cost;
 use super::super::job::Search;
 use super::likely::NODE;
-use super::{HITS_MAX, fronts};
+use super::{HITS_MAX, PROBES_OF_COSTLY, fronts};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::infer::Sighting;
 use crate::order::infer::exhaustive::{Seeds, exhaustive};
@@ -82,7 +82,7 @@ impl Search<'_> {
 
     pub(super) fn numbers(&mut self, map: &Map, sighting: &Sighting, part: Part) {
         let seeds = numbers();
-        let whole = fronts(sighting, 0);
+        let whole = fronts(sighting, 0, PROBES_OF_COSTLY);
         let dealt = |first_place| Target::streams(0, sighting, 0, Layout::Ranks { first_place });
         let node = |first_place| Target::streams(0, sighting, 0, Layout::Node { first_place });
         let places = part.places(sighting.n, self.streams(), self.job.opens().len());
@@ -91,7 +91,7 @@ impl Search<'_> {
         let mut all: Vec<Target> =
             (0..places).chain(told).filter_map(dealt).chain(part.nodes(sighting.n, self.streams(), places).filter_map(node)).collect();
         if part == Part::First {
-            all.extend(whole.iter().cloned().chain(fronts(sighting, 2)));
+            all.extend(whole.iter().cloned().chain(fronts(sighting, 2, PROBES_OF_COSTLY)));
         }
         self.tried += (seeds.len() * all.len()) as f64;
         let found = exhaustive(&all, Seeds::List(&seeds), self.control, None);

@@ -5,7 +5,7 @@
 
 use super::super::job::{Clue, Search};
 use super::super::torch::{Fronts, NEAR, USUAL_SEEDS};
-use super::{HITS_MAX, fronts};
+use super::{HITS_MAX, PROBES_OF_COSTLY, fronts};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::again::Library;
 use crate::order::infer::Sighting;
@@ -98,7 +98,7 @@ impl Search<'_> {
         };
         let words: Vec<u32> = roots.iter().flat_map(outputs).collect();
         self.tried += 2.0 * words.len() as f64;
-        let whole = fronts(sighting, 0);
+        let whole = fronts(sighting, 0, PROBES_OF_COSTLY);
         for hit in exhaustive(&whole, Seeds::List(&words), self.control, None).hits.iter().take(HITS_MAX) {
             let Some(at) = words.iter().position(|&word| word == hit.seed) else { continue };
             let (root, offset) = (roots[at / OUTPUTS as usize], (at % OUTPUTS as usize) as u64);

@@ -6,7 +6,7 @@ use crate::order::again::Again;
 use crate::order::dali::{self, Files};
 use crate::order::dlio::Loader;
 use crate::order::mosaic;
-use crate::order::spec::pairs::{Pairs, U32, U64, refuse};
+use crate::order::spec::pairs::{OUTPUTS, Pairs, U32, refuse};
 use crate::order::spec::{SpecError, nearest};
 use crate::order::torch::{Count, RandomSource};
 use crate::order::webdataset::Buffer;
@@ -179,7 +179,7 @@ fn name_of<T: PartialEq>(known: &[(&'static str, T)], value: &T) -> &'static str
 
 /// Where `torch-random` takes its randomness from.
 fn source(pairs: &Pairs) -> Result<RandomSource, SpecError> {
-    let (offset, stride, between) = (pairs.number("offset", U64)?, pairs.number("stride", U64)?, pairs.number("between", U64)?);
+    let (offset, stride, between) = (pairs.number("offset", OUTPUTS)?, pairs.number("stride", OUTPUTS)?, pairs.number("between", OUTPUTS)?);
     let (source, counts) = match pairs.get("generator") {
         None | Some("default") => {
             let (offset, stride) = (offset.unwrap_or(RandomSource::OFFSET), stride.unwrap_or(RandomSource::STRIDE));
@@ -242,12 +242,12 @@ impl OrderKind {
             }
             "torch-randperm" => Self::TorchRandperm,
             "torch-subset" => Self::TorchSubset {
-                offset: pairs.number("offset", U64)?.unwrap_or(RandomSource::BASE_SEED),
-                between: pairs.number("between", U64)?.unwrap_or(RandomSource::BASE_SEED),
+                offset: pairs.number("offset", OUTPUTS)?.unwrap_or(RandomSource::BASE_SEED),
+                between: pairs.number("between", OUTPUTS)?.unwrap_or(RandomSource::BASE_SEED),
             },
-            "torchdata" => Self::Torchdata { offset: pairs.number("offset", U64)?.unwrap_or(RandomSource::FIRST_SEED) },
+            "torchdata" => Self::Torchdata { offset: pairs.number("offset", OUTPUTS)?.unwrap_or(RandomSource::FIRST_SEED) },
             "accelerate" => {
-                let offset: Option<u64> = pairs.number("offset", U64)?;
+                let offset: Option<u64> = pairs.number("offset", OUTPUTS)?;
                 let built = AccelerateSampler::Default { offset: offset.unwrap_or(RandomSource::FIRST_SEED) };
                 let known = [("seedable", AccelerateSampler::Seedable), ("default", built), ("generator", AccelerateSampler::Generator)];
                 let sampler = word(pairs, "sampler", &known, AccelerateSampler::Seedable)?;

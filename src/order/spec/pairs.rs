@@ -6,6 +6,10 @@ use std::ops::RangeInclusive;
 use crate::order::spec::{SpecError, kind, nearest};
 
 pub(super) const U32: RangeInclusive<i128> = 0..=u32::MAX as i128;
+/// Epochs: more would be computed for hours where each comes of the one before, and a million of a minute each are two years.
+pub(super) const EPOCHS: RangeInclusive<i128> = 0..=1_000_000;
+/// Outputs of a generator that may be passed over: some seconds.
+pub(super) const OUTPUTS: RangeInclusive<i128> = 0..=10_000_000_000;
 pub(super) const U64: RangeInclusive<i128> = 0..=u64::MAX as i128;
 
 pub(super) fn refuse<T>(why: impl Display) -> Result<T, SpecError> {

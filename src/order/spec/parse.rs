@@ -2,7 +2,7 @@
 
 use crate::order::again::Again;
 use crate::order::shard::Tail;
-use crate::order::spec::pairs::{Pairs, U32, U64, refuse};
+use crate::order::spec::pairs::{EPOCHS, Pairs, U32, U64, refuse};
 use crate::order::spec::{OrderKind, OrderSpec, SpecError, kind};
 use crate::order::subset::{By, Parts, SplitSeed, Subset};
 use crate::types::rule::{NameFile, NameFormat};
@@ -57,7 +57,7 @@ pub(super) fn checked(name: &str, argument: Option<&str>, pairs: Vec<(String, St
         workers: pairs.number("workers", U32)?,
         prefetch_factor: pairs.number("prefetch_factor", 1..=*U32.end())?,
         start: pairs.number("start", U64)?.unwrap_or(0),
-        epoch: pairs.number("epoch", U64)?.unwrap_or(0),
+        epoch: pairs.number("epoch", EPOCHS)?.unwrap_or(0),
         epochs: pairs.number("epochs", 1..=*U64.end())?,
     })
 }
