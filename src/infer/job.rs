@@ -285,8 +285,10 @@ impl Job {
         // What is read twice is no order. Samples that are repeated are one: so first as it is.
         if result.found.is_none()
             && !control.stopped()
-            && self.rung != Rung::Origin
-            && let Some(front) = without_doubles(&self.front, self.sizes.len())
+            // these look at no front
+            && !matches!(self.rung, Rung::Origin | Rung::Widen)
+            && let Some(files) = maps.get(0).map(|map| map.len() as usize)
+            && let Some(front) = without_doubles(&self.front, files)
         {
             self.front = front;
             let once = self.search(&mut maps, control, result.tried);

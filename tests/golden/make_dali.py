@@ -4,19 +4,12 @@
 FOLDER is made, and filled with small files. With nvidia-dali 1.53.0 (dali_each_epoch.153) and 2.4.0 (dali_each_epoch.24); 2.0.0 and 2.1.1 give what
 1.53.0 does, 2.2.0 and 2.3.0 what 2.4.0 does. No GPU is needed.
 """
-import hashlib, json, os, struct, sys
+import json, os, sys
 
 import nvidia.dali
 from nvidia.dali import fn, pipeline_def
 
-
-def record(order):
-    out = {"n": len(order), "sha256": hashlib.sha256(struct.pack(f"<{len(order)}Q", *order)).hexdigest()}
-    if len(order) <= 64:
-        out["all"] = order
-    else:
-        out["first16"], out["last16"] = order[:16], order[-16:]
-    return out
+from record import record
 
 
 def epochs(folder, n, world, rank, checkpointing, seed):

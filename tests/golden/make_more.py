@@ -4,11 +4,12 @@
 accelerate: with accelerate 0.34.2 (accelerate_shard_034) or 1.7.0 (accelerate_shard_17), torch 1.13.
 wids: with webdataset 0.2.100 (wids), CPython 3.11.
 """
-import hashlib, json, sys
+import json, sys
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+from record import record
 
 
 class Numbers(Dataset):
@@ -20,16 +21,6 @@ class Numbers(Dataset):
 
     def __getitem__(self, i):
         return i
-
-
-def record(order):
-    a = np.asarray([int(i) for i in order], dtype="<u8")
-    out = {"n": len(a), "sha256": hashlib.sha256(a.tobytes()).hexdigest()}
-    if len(a) <= 64:
-        out["all"] = a.tolist()
-    else:
-        out["first16"], out["last16"] = a[:16].tolist(), a[-16:].tolist()
-    return out
 
 
 def accelerate():

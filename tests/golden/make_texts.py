@@ -3,19 +3,12 @@
 
 CPython 3.11, webdataset 1.0.2. Each DataLoader worker is stood in for by what it would be told of itself.
 """
-import hashlib, json, os, platform, random, struct, sys
+import json, os, platform, random, sys
 from importlib.metadata import version
 
+from record import record
+
 TEXTS = ["", "a", "42", "WDS \u00e9\u00fc \u6f22", "x" * 300]
-
-
-def record(order):
-    out = {"n": len(order), "sha256": hashlib.sha256(struct.pack(f"<{len(order)}Q", *order)).hexdigest()}
-    if len(order) <= 64:
-        out["all"] = order
-    else:
-        out["first16"], out["last16"] = order[:16], order[-16:]
-    return out
 
 
 def shards(n, seed, buffer, worker, workers):

@@ -27,6 +27,7 @@ use super::job::{Rung, Search};
 use super::maps::MapSet;
 use crate::order::infer::Sighting;
 use crate::order::infer::target::{Layout, Target};
+use crate::types::SampleIndex;
 
 /// More hits than this are chance: the opens were too few.
 const HITS_MAX: usize = 64;
@@ -58,23 +59,23 @@ fn fronts(sighting: &Sighting, offset: u32, probes: usize) -> Vec<Target> {
     if !sighting.streams_known {
         return Target::unordered(0, sighting, offset).into_iter().collect();
     }
-    let all = sighting.opens.len();
-    let own = sighting.opens.iter().filter(|&&(stream, _)| stream == first).count();
-    let before = sighting.opens.iter().take_while(|&&(stream, _)| stream == first).count();
-    let begins: Vec<usize> = match own {
-        own if own < all && own <= 2 => vec![own],
-        own if own < all && own == before && own <= PROBES => vec![1, own],
-        own if own < all => vec![1],
-        _ => (1..=probes.min(all.saturating_sub(1))).collect(),
-    };
-    // A process that opened one or two is none of the readers, wherever it did.
-    let from = |at: usize| match own < all && own <= 2 {
-        true => sighting.opens.iter().copied().filter(|&(stream, _)| stream != first).collect(),
-        false => sighting.opens[at..].to_vec(),
-    };
-    let without = begins.into_iter().map(|at| Sighting { opens: from(at), ..*sighting });
-    let supposed = std::iter::once(sighting.clone()).chain(without);
-    supposed.filter_map(|sighting| Target::streams(0, &sighting, offset, Layout::Whole)).collect()
+    let opens = &sighting.opens;
+    let is_first = |&&(stream, _): &&(u32, SampleIndex)| stream == first;
+    let (own, before) = (opens.iter().filter(is_first).count(), opens.iter().take_while(is_first).count());
+    let is_alone = own == opens.len();
+    let mut supposed = vec![opens.clone()];
+    if own <= 2 && !is_alone {
+        // whenever it opened them
+        supposed.push(opens.iter().copied().filter(|&(stream, _)| stream != first).collect());
+    } else {
+        let most = if is_alone { probes.min(own - 1) } else { 1 };
+        supposed.extend((1..=most).map(|at| opens[at..].to_vec()));
+        if !is_alone && own == before && own <= PROBES {
+            supposed.push(opens[own..].to_vec());
+        }
+    }
+    let target = |opens| Target::streams(0, &Sighting { opens, ..*sighting }, offset, Layout::Whole);
+    supposed.into_iter().filter_map(target).collect()
 }
 
 impl Search<'_> {
