@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::order::infer::outputs::outputs_of;
 use crate::order::infer::{Control, Sighting};
 use crate::order::mt19937::Mt19937;
 use crate::types::{QuickMap, SampleIndex};
@@ -20,6 +21,8 @@ pub(super) const NEAR: u32 = 1_024;
 pub(super) const WIDE: u32 = 4 * 4096;
 /// Streams whose first steps are looked at.
 const STREAMS: usize = 8;
+/// Opens of each of them: two equal steps may come after a probe, and a batch ends within.
+const STEPS: usize = 6;
 /// Places of one process's loader that are looked at.
 const NARROW: u32 = 24;
 
@@ -31,8 +34,13 @@ pub(super) struct Fronts {
     position: QuickMap<SampleIndex, u32>,
     /// One bit a sample: first or second of a stream.
     first: Vec<u64>,
+    /// ... and among the first [`STEPS`] of a stream whose steps are looked at.
+    stepped: Vec<u64>,
     places: Vec<SampleIndex>,
-    place_of: Vec<u32>,
+    /// By place, what its draw is multiplied with to be taken modulo the samples left.
+    reciprocals: Vec<u64>,
+    /// The draws of the seed that is looked at.
+    drawn: Vec<u32>,
 }
 
 impl Fronts {
@@ -56,23 +64,19 @@ impl Fronts {
                 first[sample as usize / 64] |= 1 << (sample % 64);
             }
         }
+        let mut stepped = vec![0u64; first.len()];
+        for &sample in stepping(&streams).flat_map(|stream| &stream[..stream.len().min(STEPS)]) {
+            stepped[sample as usize / 64] |= 1 << (sample % 64);
+        }
         let n = sighting.n;
-        Self { n, streams, position, first, places: (0..n).collect(), place_of: vec![u32::MAX; n as usize] }
+        Self { n, streams, position, first, stepped, places: (0..n).collect(), reciprocals: Vec::new(), drawn: Vec::new() }
     }
 
     fn is_first(&self, sample: SampleIndex) -> bool {
-        self.first[sample as usize / 64] >> (sample % 64) & 1 == 1
+        is_among(&self.first, sample)
     }
 
     /// One process, from place 0: place p is among the first p + 2 (a probe may come before) of some stream.
-    pub(super) fn fits_from_the_start(&mut self, seed: u32) -> bool {
-        if self.n < 2 || !self.is_first(first_output(seed) % self.n) {
-            return false;
-        }
-        self.fits_whole(&mut Mt19937::new(u64::from(seed)))
-    }
-
-    /// As [`Self::fits_from_the_start`], with any generator.
     pub(super) fn fits_whole(&mut self, generator: &mut Mt19937) -> bool {
         self.fits(|| generator.random())
     }
@@ -134,64 +138,72 @@ impl Fronts {
     /// Any world size, any ranks: some stream goes in equal steps from within the first places.
     pub(super) fn fits_dealt(&mut self, seed: u32, places: u32) -> bool {
         let wide = places.min(self.n.saturating_sub(1));
-        let mut generator = Mt19937::new(u64::from(seed));
-        let mut undo = Vec::with_capacity(wide as usize);
-        for place in 0..wide {
-            let other = place + generator.random() % (self.n - place);
-            self.places.swap(place as usize, other as usize);
-            undo.push(other);
-            self.place_of[self.places[place as usize] as usize] = place;
+        for place in self.reciprocals.len()..wide as usize {
+            self.reciprocals.push(reciprocal(self.n - place as u32));
         }
-        let fits = self.streams.iter().filter(|stream| stream.len() >= 3).take(STREAMS).any(|stream| self.steps_equally(stream));
-        for place in (0..wide).rev() {
-            self.place_of[self.places[place as usize] as usize] = u32::MAX;
-            self.places.swap(place as usize, undo[place as usize] as usize);
+        let mut generator = Mt19937::new(u64::from(seed));
+        self.drawn.clear();
+        let left = (0..wide).zip(&self.reciprocals);
+        self.drawn.extend(left.map(|(place, &reciprocal)| place + remainder(generator.random(), self.n - place, reciprocal)));
+        let mut found: Vec<(SampleIndex, u32)> = Vec::new();
+        for (place, &other) in (0u32..).zip(&self.drawn) {
+            self.places.swap(place as usize, other as usize);
+            let sample = self.places[place as usize];
+            if is_among(&self.stepped, sample) {
+                found.push((sample, place));
+            }
+        }
+        let fits = found.len() > 2 && stepping(&self.streams).any(|stream| steps_equally(stream, &found));
+        // all are where they were: each at its own number
+        for (place, &other) in (0u32..).zip(&self.drawn) {
+            self.places[place as usize] = place;
+            self.places[other as usize] = other;
         }
         fits
     }
-
-    fn steps_equally(&self, stream: &[SampleIndex]) -> bool {
-        let places: Vec<Option<u32>> =
-            stream.iter().take(6).map(|&sample| Some(self.place_of[sample as usize]).filter(|&place| place != u32::MAX)).collect();
-        let step = |pair: &[Option<u32>]| pair[1]?.checked_sub(pair[0]?).filter(|&step| step > 0);
-        let steps: Vec<Option<u32>> = places.windows(2).map(step).collect();
-        // two equal steps: by chance once in n / 4
-        steps.windows(2).any(|pair| pair[0].is_some() && pair[0] == pair[1])
-    }
 }
 
-/// The first output of a generator: 397 steps of its seeding, and one twist.
-pub(super) fn first_output(seed: u32) -> u32 {
-    let (first, mut word) = (seed, seed);
-    let mut second = 0;
-    for i in 1..=397u32 {
-        word = 1_812_433_253u32.wrapping_mul(word ^ (word >> 30)).wrapping_add(i);
-        if i == 1 {
-            second = word;
-        }
-    }
-    let mixed = (first & 0x8000_0000) | (second & 0x7fff_ffff);
-    let mut out = word ^ (mixed >> 1) ^ ((mixed & 1).wrapping_neg() & 0x9908_b0df);
-    out ^= out >> 11;
-    out ^= (out << 7) & 0x9d2c_5680;
-    out ^= (out << 15) & 0xefc6_0000;
-    out ^ (out >> 18)
+/// The streams whose steps are looked at.
+fn stepping(streams: &[Vec<SampleIndex>]) -> impl Iterator<Item = &Vec<SampleIndex>> {
+    streams.iter().filter(|stream| stream.len() >= 3).take(STREAMS)
+}
+
+fn is_among(samples: &[u64], sample: SampleIndex) -> bool {
+    samples[sample as usize / 64] >> (sample % 64) & 1 == 1
+}
+
+/// `found`: samples, and where they are.
+fn steps_equally(stream: &[SampleIndex], found: &[(SampleIndex, u32)]) -> bool {
+    let place_of = |sample: &SampleIndex| found.iter().find(|(of, _)| of == sample).map(|&(_, place)| place);
+    let places: Vec<Option<u32>> = stream.iter().take(STEPS).map(place_of).collect();
+    let step = |pair: &[Option<u32>]| pair[1]?.checked_sub(pair[0]?).filter(|&step| step > 0);
+    let steps: Vec<Option<u32>> = places.windows(2).map(step).collect();
+    // two equal steps: by chance once in n / 4
+    steps.windows(2).any(|pair| pair[0].is_some() && pair[0] == pair[1])
+}
+
+/// 2^64 / `divisor`, rounded up: division by multiplication (Lemire, Kaser, Kurz 2019, «Faster remainder by direct computation»).
+const fn reciprocal(divisor: u32) -> u64 {
+    u64::MAX / divisor as u64 + 1
+}
+
+/// `value` modulo `divisor` (≥ 2), exactly.
+#[expect(clippy::cast_possible_truncation, reason = "below the divisor")]
+const fn remainder(value: u32, divisor: u32, reciprocal: u64) -> u32 {
+    let fraction = reciprocal.wrapping_mul(value as u64);
+    ((fraction as u128 * divisor as u128) >> 64) as u32
 }
 
 /// Outputs of the default generator seeded with `root`, in `from..to`, that seed an order which fits.
 pub(super) fn outputs_that_fit(fronts: &mut Fronts, root: u64, from: u64, to: u64, control: &Control<'_>) -> Vec<u64> {
     let mut generator = Mt19937::new(root);
     generator.skip(from);
-    let mut found = Vec::new();
-    for offset in from..to {
-        if offset % 4096 == 0 && control.stopped() {
-            break;
-        }
-        if fronts.fits_from_the_start(generator.random()) {
-            found.push(offset);
-        }
-    }
-    found
+    let seeds: Vec<u32> = (from..to).map(|_| generator.random()).collect();
+    let fits = |&(_, seed, first): &(u64, u32, u32)| {
+        fronts.is_first_of(first) && !control.stopped() && fronts.fits_whole(&mut Mt19937::new(u64::from(seed)))
+    };
+    let firsts = outputs_of(&seeds, &[0]);
+    (from..to).zip(seeds).zip(firsts).map(|((offset, seed), first)| (offset, seed, first)).filter(fits).map(|(offset, ..)| offset).collect()
 }
 
 #[cfg(test)]
@@ -200,9 +212,11 @@ mod tests {
     use crate::order::torch::randperm;
 
     #[test]
-    fn the_first_output_is_the_generators() {
-        for seed in [0, 1, 42, 0xffff_ffff, 524_287] {
-            assert_eq!(first_output(seed), Mt19937::new(u64::from(seed)).random());
+    fn remainders_are_exact() {
+        for divisor in [2, 3, 7, 1_000, 1_281_167, u32::MAX] {
+            for value in [0, 1, divisor - 1, divisor, 0x8000_0000, 0xffff_fffe, u32::MAX] {
+                assert_eq!(remainder(value, divisor, reciprocal(divisor)), value % divisor, "{value} {divisor}");
+            }
         }
     }
 
@@ -216,7 +230,7 @@ mod tests {
     fn the_right_seed_fits_and_hardly_another() {
         let order = randperm(5_000, &mut Mt19937::new(77));
         let mut fronts = Fronts::new(&two_workers(&order, 1, 0));
-        assert_eq!((0..5_000).filter(|&seed| fronts.fits_from_the_start(seed)).collect::<Vec<_>>(), [77]);
+        assert_eq!((0..5_000).filter(|&seed| fronts.fits_whole(&mut Mt19937::new(seed))).collect::<Vec<_>>(), [77]);
         let mut dealt = Fronts::new(&two_workers(&order, 128, 121));
         let fit: Vec<u32> = (0..200).filter(|&seed| dealt.fits_dealt(seed, NEAR)).collect();
         assert!(fit.contains(&77) && fit.len() < 20, "{fit:?}");
