@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::job::{Found, Search};
+use super::job::{Found, LOOKED_AT, Search};
 use super::proof;
 use crate::order::spec::{OrderKind, OrderSpec};
 use crate::plan::{EpochFiles, Seen};
@@ -21,6 +21,17 @@ const FAR: usize = 16;
 const FAR_LEAST: usize = 32;
 /// One of so many steps may be far: a worker that was held up, a stray.
 const FAR_OF: usize = 200;
+
+/// Whether so many opens tell a pass before from others, and those at which it was compared last, 0 for never, told less.
+pub(super) fn tells(opens: u32, compared_at: u32) -> bool {
+    let looked_at = |opens: u32| (opens as usize).min(LOOKED_AT);
+    looked_at(opens) >= least(RECORDED_LEAST) && looked_at(opens) > looked_at(compared_at)
+}
+
+/// Opens, at least, by which a pass of so many files is known again.
+fn least(files: usize) -> usize {
+    STEPS.min(files * 3 / 4)
+}
 
 impl Search<'_> {
     /// The order in which files were read before.
@@ -56,7 +67,7 @@ fn begins_again(recorded: &[FileIndex], opens: &[Seen]) -> bool {
 /// Whether readers go on through the pass without leaps, for long enough. What comes in pieces (ranges of rows, batches of like lengths, shards)
 /// has each of its pieces in the order of any pass before, and says nothing of the piece that comes next.
 pub(super) fn goes_on_together(recorded: &[FileIndex], opens: &[Seen]) -> bool {
-    let least = STEPS.min(recorded.len() * 3 / 4);
+    let least = least(recorded.len());
     if opens.len() < least {
         return false;
     }

@@ -38,6 +38,8 @@ const AFTER_NEWEST: u32 = 16;
 const SEARCH_LEAST: u32 = 24;
 /// Behind a model's initialisation it looks early: that is free, or waits for being paid by itself.
 pub(super) const DEEP_AT: u32 = 64;
+/// Processes from which on the readers may well be a node's ranks.
+pub(super) const NODE: u32 = 4;
 /// Such tries in one segment: workers may begin one by one.
 const SETTLED_TRIES: u32 = 8;
 /// Opens for the exhaustive search: so many that a hit is no chance even where streams are not known.
@@ -117,6 +119,8 @@ pub(super) struct Group {
     /// Opens of this segment at the last try of the dictionary, and of its first step alone.
     pub(super) looked_at: u32,
     pub(super) usual_at: u32,
+    /// ... and when passes before were last compared with them, where nothing else is known.
+    pub(super) compared_at: u32,
     /// The pass that its job began with.
     pub(super) began_with: Epoch,
     /// By rung: passes in which it ended in vain.
@@ -155,7 +159,7 @@ impl Group {
     pub(super) fn try_anew(&mut self) {
         self.tries = Self::no_tries(self.files);
         self.owed = [None; Rung::ALL.len()];
-        (self.settled, self.looked_at, self.usual_at) = ([(0, 0); 3], 0, 0);
+        (self.settled, self.looked_at, self.usual_at, self.compared_at) = ([(0, 0); 3], 0, 0, 0);
     }
 
     /// The pass, if it is worth keeping and not kept yet.
@@ -251,10 +255,14 @@ impl Group {
         }
     }
 
-    /// Whether the most usual seeds are worth another look: where each reader has gone some steps, twice as many opens are, or a new process.
+    /// Whether the most usual seeds are worth another look: where each reader has gone some steps or a new process has come, and once with twice as
+    /// many opens, of which a few samples that were looked at before are less.
     fn is_usual_due(&self) -> bool {
         let (segment, at) = (&self.segment, self.usual_at);
-        at < OF_EACH * segment.readers() || segment.has_newcomer_since(at) || segment.count >= 2 * at || !segment.has_streams()
+        at < OF_EACH * segment.readers()
+            || segment.has_newcomer_since(at)
+            || at < DEEP_AT && segment.count >= 2 * at
+            || !segment.has_streams()
     }
 
     /// Whether the step that was not paid for can be paid for now.
@@ -269,7 +277,8 @@ impl Group {
         let (number, least) = match rung {
             Rung::Known => (0, SEARCH_LEAST),
             Rung::Usual => (1, SEARCH_LEAST),
-            Rung::Likely => (2, SEARCH_LEAST),
+            // of fewer readers, what comes before the whole of it has had its turn
+            Rung::Likely => (2, if self.segment.readers() < NODE { DEEP_AT } else { SEARCH_LEAST }),
             _ => return None,
         };
         let (segment, (tries, at)) = (&self.segment, self.settled[number]);
@@ -322,6 +331,11 @@ impl Group {
         self.passes - self.began_with < FREE_PASSES || !self.clues.is_empty() || config.patient
     }
 
+    /// Whether all that is free at first is so still: after that pass it is paid for, which a training's takes a moment for.
+    pub(super) fn is_first(&self, config: &InferConfig) -> bool {
+        self.passes == self.began_with || !self.clues.is_empty() || config.patient
+    }
+
     /// Why nothing can be found yet, where so little was read, in words.
     pub(super) fn too_few(&self) -> Option<String> {
         let (files, opens) = (self.files, self.segment.count);
@@ -372,7 +386,7 @@ impl Group {
         // What has just been looked at need not be again.
         let mut step = 0;
         if rung == Rung::Likely {
-            step = u32::from(self.usual_at > 0 && count < self.usual_at + FIRST_TRY);
+            step = u32::from(self.usual_at > 0 && (count < self.usual_at + FIRST_TRY || !self.is_usual_due()));
             self.looked_at = count;
         }
         if matches!(rung, Rung::Usual | Rung::Likely) && step == 0 {

@@ -9,7 +9,7 @@ mod followed;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::again::RECORDED_LEAST;
+use super::again;
 use super::cost::{Account, Quick};
 use super::group::{CLUES_MAX, FIRST_TRY, Group, STRANGERS, WIDEN_AT};
 use super::job::{Clue, Found, Job, JobResult, Rung};
@@ -190,6 +190,7 @@ impl Inference {
             owed: [None; Rung::ALL.len()],
             looked_at: 0,
             usual_at: 0,
+            compared_at: 0,
             began_with: 0,
             vain: [0; Rung::ALL.len()],
             origin: false,
@@ -242,6 +243,7 @@ impl Inference {
     fn try_known(&mut self, root: &str) {
         for group in self.groups.iter_mut().filter(|group| concerns(&group.root, root)) {
             group.tries[Rung::Known as usize] = (FIRST_TRY, 0);
+            group.compared_at = 0;
         }
     }
 
@@ -316,14 +318,18 @@ impl Inference {
         let kept: Vec<Kept> = self.shelf.of(&group.root).into_iter().filter(is_other).collect();
         let (reads, goes_over) = reads(&self.manifest, group.files, group.segment.front());
         let computed = group.maps.as_ref().map_or(0, |maps| maps.computed().len());
-        let mut maps_max = MAPS_MAX;
+        let (mut maps_max, mut is_compared) = (MAPS_MAX, false);
         let mut allowance = group.allowance(rung, &self.config);
         match (rung, reads) {
             (Rung::Origin | Rung::Widen, _) => {}
             // Orders are known, or a walk has gone over into another directory: all maps. Otherwise not one more is made for it.
             (Rung::Known, _) if !group.clues.is_empty() || !remembered.is_empty() || reads == Reads::Walk && goes_over => {}
-            (Rung::Known, _) if group.recorded.as_ref().is_some_and(|before| before.len() >= RECORDED_LEAST) || !kept.is_empty() => {
+            (Rung::Known, _)
+                if again::tells(group.segment.count, group.compared_at)
+                    && (!kept.is_empty() || group.recorded.as_ref().is_some_and(|before| before.len() >= again::RECORDED_LEAST)) =>
+            {
                 maps_max = computed.max(1);
+                is_compared = true;
             }
             (Rung::Known, _) if computed > 0 && group.segment.count <= WALKS_UNTIL => maps_max = computed,
             // only what is free
@@ -336,6 +342,9 @@ impl Inference {
             _ => {}
         }
         let group = &mut self.groups[number];
+        if is_compared {
+            group.compared_at = group.segment.count;
+        }
         let stop = Arc::new(AtomicBool::new(false));
         group.busy[usize::from(rung.is_brief())] = Some(Arc::clone(&stop));
         let epoch = group.order.and_then(now);
@@ -361,6 +370,7 @@ impl Inference {
             deep: self.config.deep,
             step,
             is_free: group.is_free(&self.config),
+            is_first: group.is_first(&self.config),
             allowance,
             stop,
             pass: group.passes,

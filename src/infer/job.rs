@@ -26,7 +26,7 @@ const MAPS_FROM: usize = 64;
 /// Files from which on a dataset is large in this sense.
 const LARGE: usize = 1 << 18;
 /// Opens that a search looks at: enough for every proof, and the same few however late it runs.
-const LOOKED_AT: usize = 512;
+pub(super) const LOOKED_AT: usize = 512;
 
 /// ... and for three places 227 apart, with many workers and large batches.
 const MEET_LOOKED_AT: usize = 2_048;
@@ -159,8 +159,9 @@ pub struct Job {
     pub(super) deep: bool,
     /// The step it begins with: those before found nothing in the same opens.
     pub(super) step: u32,
-    /// Whether steps that are free at first are so still.
+    /// Whether steps that most scripts are found by are free still, and those that many are.
     pub(super) is_free: bool,
+    pub(super) is_first: bool,
     /// Core-seconds that steps may cost which are not free.
     pub(super) allowance: f64,
     /// Set when what it looks for is moot: another pass has begun.

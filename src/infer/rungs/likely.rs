@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::super::cost;
-use super::super::group::DEEP_AT;
+use super::super::group::{DEEP_AT, NODE};
 use super::super::job::{Clue, Search};
 use super::super::maps::MapSet;
 use super::super::proof;
@@ -75,8 +75,6 @@ const RANKS: u32 = 2_048;
 /// Epochs of usual seeds that the first step tries, for one process that reads everything, and for ranks of a world.
 const USUAL_EPOCHS: u32 = 16;
 const USUAL_EPOCHS_DEALT: u32 = 3;
-/// Processes from which on the readers may well be a node's ranks.
-pub(super) const NODE: usize = 4;
 /// Opens from which on the dictionary goes beyond its first step: before, workers may be missing and nothing is found at any depth.
 const DEEP_FROM: usize = DEEP_AT as usize;
 /// The seed of a `torch.Generator()` that nobody seeded; its low word counts.
@@ -102,10 +100,10 @@ impl Search<'_> {
         let times = among as f64;
         Price::Of(match step {
             Step::First => return Price::Free(first),
-            Step::Model => return Price::Free(model),
-            Step::Numbers(part @ Part::First) => return Price::Free(numbers(part)),
+            Step::Model => return Price::FreeAtFirst(model),
+            Step::Numbers(part @ Part::First) => return Price::FreeAtFirst(numbers(part)),
             Step::Numbers(part) => numbers(part),
-            Step::Wide if self.streams() >= NODE => return Price::Free(wide),
+            Step::Wide if self.streams() >= NODE as usize => return Price::Free(wide),
             Step::OtherMaps if !self.job.deep => 0.0,
             Step::Wide => wide,
             Step::OtherMaps => numbering + (times - 1.0) * (first + model + numbers(Part::First) + wide),

@@ -39,6 +39,8 @@ const MAPS_OF_COSTLY: usize = 4;
 pub(super) enum Price {
     /// Most scripts are found by it: it is taken at once.
     Free(f64),
+    /// Many are: it is in the pass that a job begins with.
+    FreeAtFirst(f64),
     /// Core-seconds.
     Of(f64),
     /// It has no chance with these opens.
@@ -88,15 +90,19 @@ impl Search<'_> {
         let mut left = self.job.allowance;
         while !self.is_over() {
             let price = self.price(maps);
-            let is_free = self.job.is_free && matches!(price, Price::Free(_));
+            let is_free = match price {
+                Price::Free(_) => self.job.is_free,
+                Price::FreeAtFirst(_) => self.job.is_free && self.job.is_first,
+                _ => false,
+            };
             match price {
                 Price::NotNow => return,
                 Price::Skipped => {}
-                Price::Free(seconds) | Price::Of(seconds) if !is_free && seconds > left => {
+                Price::Free(seconds) | Price::FreeAtFirst(seconds) | Price::Of(seconds) if !is_free && seconds > left => {
                     self.owed = Some(seconds);
                     return;
                 }
-                Price::Free(seconds) | Price::Of(seconds) => {
+                Price::Free(seconds) | Price::FreeAtFirst(seconds) | Price::Of(seconds) => {
                     left -= seconds;
                     self.cost += seconds;
                     self.free += if is_free { seconds } else { 0.0 };

@@ -4,8 +4,8 @@
 //! the first epochs' seeds that a default generator gives (`DataLoader(shuffle=True)` after `torch.manual_seed`).
 
 use super::super::cost;
+use super::super::group::NODE;
 use super::super::job::Search;
-use super::likely::NODE;
 use super::{HITS_MAX, PROBES_OF_COSTLY, fronts};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::infer::Sighting;
@@ -62,7 +62,7 @@ impl Part {
 
     /// First ranks of nodes, beyond these places.
     fn nodes(self, n: u32, streams: usize, places: u32) -> impl Iterator<Item = u32> {
-        let is_node = self == Self::Ranks && streams >= NODE;
+        let is_node = self == Self::Ranks && streams >= NODE as usize;
         NODES.step_by(2).filter(move |&first| is_node && (places..n / FILES_OF_RANK).contains(&first))
     }
 }
