@@ -7,8 +7,12 @@ use std::time::Duration;
 const FOLLOWED: Duration = Duration::from_millis(1);
 /// While no order is followed nothing is fetched ahead, and readers open a few files while a search takes as long.
 const UNFOLLOWED: Duration = Duration::from_millis(10);
+/// ... and where nothing was found for long, what is found next is an epoch's order.
+const LONG_UNFOLLOWED: Duration = Duration::from_millis(50);
 /// The opens at which most orders are found: they come soon, and each millisecond until then is one of plain misses.
 const SOON: u32 = 128;
+/// Those at which all others are that are found by an epoch's front.
+const LONG: u32 = 1_024;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -27,7 +31,11 @@ impl Gathering {
         if followed {
             self.opens = 0;
         }
-        if self.opens <= SOON { FOLLOWED } else { UNFOLLOWED }
+        match self.opens {
+            ..=SOON => FOLLOWED,
+            ..=LONG => UNFOLLOWED,
+            _ => LONG_UNFOLLOWED,
+        }
     }
 }
 
@@ -36,13 +44,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nothing_was_found_the_task_is_woken_a_tenth_as_often() {
+    fn where_nothing_was_found_the_task_is_woken_less_and_less_often() {
         let mut gathering = Gathering::default();
         let mut times = |opens: u32, followed| {
             (0..opens).for_each(|_| gathering.opened());
             gathering.time(followed)
         };
-        assert_eq!([times(SOON, false), times(1, false), times(1_000, false)], [FOLLOWED, UNFOLLOWED, UNFOLLOWED]);
+        assert_eq!([times(SOON, false), times(1, false), times(1_000, false)], [FOLLOWED, UNFOLLOWED, LONG_UNFOLLOWED]);
         assert_eq!([times(1, true), times(SOON, false), times(1, false)], [FOLLOWED, FOLLOWED, UNFOLLOWED]);
     }
 }
