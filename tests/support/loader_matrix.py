@@ -3,12 +3,13 @@
 
 loader_matrix.py TRAIN --log DIR [--sampler random|distributed|elastic|weighted|entropy|buffer|access] [--seed S] [--epochs E] [--workers N]
                  [--batch B] [--persistent] [--drop-last] [--val DIR] [--model] [--flip] [--world W --rank R] [--start SAMPLES]
-                 [--limit SAMPLES] [--pause SECONDS] [--order FILE] [--barrier N]
+                 [--limit SAMPLES] [--pause SECONDS] [--order FILE] [--barrier N] [--beside DIR]...
 
 Without --seed nothing is seeded. Samplers of torch: random (`shuffle=True`), distributed, elastic (PyTorch's elastic example: goes on behind
 --start samples of the whole job), weighted. Orders that nobody can know: entropy (numpy's generator, seeded by the OS), buffer (tf.data's
 shuffle buffer), access (any file, with repeats). --limit ends the run after so many samples of this process. --order: the mount's
-`.belady/order`, read before each epoch. --barrier waits for so many processes as `init_process_group` does.
+`.belady/order`, read before each epoch. --barrier waits for so many processes as `init_process_group` does. --beside: each file is read there,
+too, each directory in turn first.
 
 Each process that opens files writes `DIR/opens.PID`: a line per open with the time (seconds since 1970) and v (validation) or t, before the
 open. Prints JSON lines: `begin`, one `epoch` before each epoch, one `done` after it.
@@ -45,6 +46,7 @@ p.add_argument("--limit", type=int)
 p.add_argument("--pause", type=float, default=0.0)
 p.add_argument("--order")
 p.add_argument("--barrier", type=int, default=0)
+p.add_argument("--beside", action="append", default=[])
 a = p.parse_args()
 
 
@@ -53,6 +55,7 @@ def say(event, **values):
 
 
 logs = {}
+turns = [0]
 
 
 def read(path):
@@ -61,8 +64,12 @@ def read(path):
         logs[pid] = os.open(os.path.join(a.log, f"opens.{pid}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     kind = "v" if a.val and path.startswith(a.val) else "t"
     os.write(logs[pid], f"{time.time():.6f} {kind}\n".encode())
-    with open(path, "rb") as f:
-        return torch.tensor([len(f.read()), 0]).reshape(1, 2, 1)
+    paths = [path] + [folder + path[len(a.train):] for folder in a.beside]
+    turns[0] += 1
+    for at in range(len(paths)):
+        with open(paths[(at + turns[0]) % len(paths)], "rb") as f:
+            data = f.read()
+    return torch.tensor([len(data), 0]).reshape(1, 2, 1)
 
 
 class Numbered(ImageFolder):
@@ -121,6 +128,8 @@ if a.model:
     torch.nn.Sequential(torch.nn.Linear(192, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
 dataset = Numbered(a.train, loader=read, transform=RandomHorizontalFlip() if a.flip else None)
 n = len(dataset)
+for folder in a.beside:
+    ImageFolder(folder)
 sampler = {
     "random": lambda: None,
     "distributed": lambda: DistributedSampler(dataset, num_replicas=a.world, rank=a.rank, seed=a.seed or 0),
