@@ -31,10 +31,12 @@ impl Gathering {
         if followed {
             self.opens = 0;
         }
-        match self.opens {
-            ..=SOON => FOLLOWED,
-            ..=LONG => UNFOLLOWED,
-            _ => LONG_UNFOLLOWED,
+        if self.opens <= SOON {
+            FOLLOWED
+        } else if self.opens <= LONG {
+            UNFOLLOWED
+        } else {
+            LONG_UNFOLLOWED
         }
     }
 }
