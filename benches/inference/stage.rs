@@ -78,12 +78,17 @@ impl Store {
 
     /// A mount of it by the real program.
     pub(crate) async fn mount(&self, order: &str, memory: u64) -> Result<Mount, Failure> {
+        self.mount_with(order, memory, &[]).await
+    }
+
+    /// The same with further arguments.
+    pub(crate) async fn mount_with(&self, order: &str, memory: u64, more: &[&str]) -> Result<Mount, Failure> {
         let home = home(User::Root)?;
         let mut command = as_user(User::Root, PROGRAM);
         command.env("XDG_RUNTIME_DIR", home.path().join("run"));
         command.args(["mount", &format!("s3://{BUCKET}/")]).arg(home.path().join("mnt"));
         command.args(["--endpoint-url", &self.url, "--no-sign-request", "--region", "us-east-1"]);
-        command.args(["--foreground", "--log-level", "warn", "--memory", &memory.to_string(), "--order", order]);
+        command.args(["--foreground", "--log-level", "warn", "--memory", &memory.to_string(), "--order", order]).args(more);
         Mount::start(command, home, User::Root).await
     }
 }

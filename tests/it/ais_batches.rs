@@ -84,7 +84,7 @@ async fn small_objects_come_by_batches() {
     let failed = rig.fetch_all().await;
     assert!(failed.is_empty(), "{failed:?}");
     let seen = rig.cluster.counters();
-    assert_eq!(seen.target_get + seen.batch_entries, u64::from(FILES), "each once");
+    assert_eq!(seen.target_get + seen.batch_entries, u64::from(FILES) + rig.stats.store.hedges.get(), "each once");
     // A few may find no company in time, on a busy machine.
     assert!((seen.batches + seen.target_get) * 10 <= u64::from(FILES), "{seen:?}");
     assert_eq!(rig.stats.store.batch.get(), seen.batches);
@@ -104,7 +104,9 @@ async fn cut_streams_are_finished_by_plain_gets() {
         // What found no company for a batch goes alone, and was in none.
         let (singles, entries) = (rig.stats.store.batch_singles.get(), rig.stats.store.batch_entries.get());
         assert!((1..=seen.target_get).contains(&singles), "{does:?}: {singles} of batches, {seen:?}");
-        assert_eq!(entries + seen.target_get, u64::from(FILES), "{does:?}: singly only what did not come");
+        // one that takes long on a busy machine is asked for twice
+        let hedges = rig.stats.store.hedges.get();
+        assert_eq!(entries + seen.target_get, u64::from(FILES) + hedges, "{does:?}: singly only what did not come");
         rig.check(&failed).await;
     }
 }
