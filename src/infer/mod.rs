@@ -28,6 +28,8 @@ mod roots;
 mod rungs;
 mod segment;
 mod sequential;
+#[cfg(test)]
+mod strays_tests;
 mod strides;
 mod told;
 mod torch;

@@ -34,6 +34,9 @@ use crate::types::{Epoch, FileIndex, Outcome, QuickMap};
 
 /// Epochs of which the order is held at once, per order (12 bytes a file each).
 const EPOCHS_MAX: usize = 6;
+/// Between two passes an open that nobody expected says no more than this against the order: a script may look at some twenty samples there, and
+/// an epoch in another order is noticed within as many opens more.
+const BETWEEN: f64 = 0.3;
 /// Rows of past epochs remembered for the stats.
 const ROWS_MAX: usize = 1024;
 
@@ -328,7 +331,8 @@ impl Cursor {
             self.passes.front_mut()?.reopen(process, place);
             return None;
         }
-        self.belief.add(choice.evidence());
+        let least = if self.is_read() { BETWEEN } else { 0.0 };
+        self.belief.add(choice.evidence().max(least));
         self.rate.open(now, outcome);
         self.resting = false;
         // A stray does not keep an epoch open.
@@ -410,10 +414,10 @@ impl Cursor {
         let rival = self.best_rival().map_or(0.0, |(_, ln)| ln);
         let complete = current.opened_count() == current.len();
         let better = if self.is_contested() { choice::GATHERED } else { 3.0 };
-        let sure = next.belief.ln() > rival + better || next.opened_count() >= 64 && next.belief.ln() >= rival;
+        let sure = next.has_come() && (next.belief.ln() > rival + better || next.opened_count() >= 64 && next.belief.ln() >= rival);
         // Ranks drift and read in bursts of a batch per worker: only a long silence is the end.
         let idle = (next.len() / 8).max(1024).min(next.len() / 4).max(1);
-        if !(complete && next.opened_count() > 0 && sure || self.since_current > idle && next.opened_count() > idle / 2) {
+        if !(complete && sure || self.since_current > idle && next.has_come() && next.opened_count() > idle / 2) {
             return;
         }
         self.settle_rivals();

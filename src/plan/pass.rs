@@ -4,6 +4,7 @@
 //! `cursor.rs` compares passes.
 
 mod begins;
+mod come;
 mod recent;
 mod streams;
 mod until;
@@ -18,6 +19,7 @@ use super::count::EpochCount;
 use super::next_use::Round;
 use crate::types::{Epoch, FileIndex, QuickMap};
 use begins::Begins;
+use come::Coming;
 use recent::Recent;
 use streams::Last;
 
@@ -187,6 +189,7 @@ pub(crate) struct Pass {
     front: u32,
     /// An open was where it was expected.
     begun: bool,
+    coming: Coming,
     /// Largest distance between the slowest and the fastest reader, in this pass and in the one before.
     widest: u32,
     widest_before: u32,
@@ -223,6 +226,7 @@ impl Pass {
             first: Vec::new(),
             front: begin,
             begun: false,
+            coming: Coming::default(),
             widest: 0,
             widest_before: 0,
             early: VecDeque::new(),
@@ -242,10 +246,6 @@ impl Pass {
     }
     pub(crate) const fn opened_count(&self) -> u32 {
         self.opened_count
-    }
-    /// Opened by more than single reads.
-    pub(crate) const fn has_begun(&self) -> bool {
-        self.opened_count >= BEGUN
     }
     pub(crate) fn knows(&self, process: u32) -> bool {
         self.last.contains_key(&process)
@@ -379,6 +379,9 @@ impl Pass {
         let marked = self.marked(process);
         let began = process != 0 && marked.is_none();
         let stride = self.index.order.stride.max(1);
+        let had_begun = self.has_begun();
+        let steps = self.run_distance(place);
+        self.comes(steps);
         if let Some(before) = marked.filter(|&before| place > before && place - before > stride) {
             self.jump = place - before;
         }
@@ -401,11 +404,12 @@ impl Pass {
         }
         self.density.open(false);
         if expected != Expected::Elsewhere {
-            self.high = self.high.max(place + 1);
             self.begun = true;
-            self.recent[(place % stride) as usize].push(place);
-            self.front = self.find_front();
-            self.widest = self.widest.max(self.spread());
+            // One open in reach may be a single read: where a reader is, his next one tells.
+            if expected != Expected::InReach || steps.is_some() {
+                self.high = self.high.max(place + 1);
+                self.recent[(place % stride) as usize].push(place);
+            }
             if began {
                 self.begins.note(place);
             }
@@ -419,6 +423,11 @@ impl Pass {
                 0 => self.late.push_back((self.opens, gap)),
                 _ => self.early.push_back((self.opens, gap)),
             }
+        }
+        self.has_marked(had_begun);
+        if self.has_come() && self.begun {
+            self.front = self.find_front();
+            self.widest = self.widest.max(self.spread());
         }
         self.judge_gaps();
     }

@@ -81,7 +81,7 @@ impl Cursor {
         let rivals = (2..).zip(&self.rivals).filter(|(_, rival)| rival.likely).map(|(number, rival)| (number, &rival.pass, rival.ln()));
         let all = || successor.into_iter().chain(rivals.clone());
         let best = all().map(|(_, _, ln)| ln).fold(f64::NEG_INFINITY, f64::max);
-        let begun = all().any(|(_, pass, _)| pass.opened_count() > 0);
+        let begun = all().any(|(_, pass, _)| pass.has_come());
         let front = |pass: &Pass| self.opening.len().min(if begun { usize::MAX } else { pass.front_places() });
         let open = all().filter(|&(_, pass, ln)| pass.looked < front(pass) && (!begun || ln >= best));
         open.min_by_key(|(_, pass, _)| pass.looked).map(|(number, ..)| number)

@@ -64,7 +64,7 @@ impl Cursor {
         let (current, next) = (self.passes.front()?, self.passes.get(1)?);
         let reached = u64::from(current.scan.max(current.high()));
         let is_time = reached + u64::from(current.len() / LAST_SHARE) >= u64::from(current.len());
-        if !is_time || self.repeats || self.settled == next.round || next.opened_count() > 0 {
+        if !is_time || self.repeats || self.settled == next.round || next.has_come() {
             return None;
         }
         let new = |&way: &Way| way != self.way && self.rivals.iter().all(|rival| rival.way != Some(way));
@@ -77,7 +77,7 @@ impl Cursor {
         let Some(on) = self.ways.iter().find(|on| on.way == way).copied() else { return };
         let (Some(current), Some(next)) = (self.passes.front(), self.passes.get(1)) else { return };
         let known = self.rivals.iter().any(|rival| rival.way == Some(way));
-        if known || self.settled == next.round || next.opened_count() > 0 {
+        if known || self.settled == next.round || next.has_come() {
             return;
         }
         let mut pass = Pass::new(index, next.round, Some(0));

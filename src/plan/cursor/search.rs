@@ -62,10 +62,10 @@ impl Cursor {
         self.config.trust == Trust::Inferred && self.passes.len() < 2 && self.epoch_of(self.round() + 1).is_none() && self.is_read()
     }
 
-    /// Hardly anything is left of the current pass, and nothing of another was opened.
+    /// Hardly anything is left of the current pass, and no other has come.
     pub(super) fn is_read(&self) -> bool {
         let is_read = |pass: &Pass| u64::from(pass.opened_count()) * 16 >= u64::from(pass.len()) * 15;
-        self.passes.front().is_some_and(is_read) && self.passes.get(1).is_none_or(|next| next.opened_count() == 0)
+        self.passes.front().is_some_and(is_read) && self.passes.get(1).is_none_or(|next| !next.has_come())
     }
 
     /// Whether this open shows that the pass has ended: it was all, or nearly all, and its readers do something else now.

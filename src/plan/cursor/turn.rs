@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::super::pass::BEGUN;
 use super::super::residency::Class;
 use super::{Choice, Cursor, Pass, Round, Which};
 use crate::types::FileIndex;
@@ -50,16 +49,16 @@ impl Turn {
 impl Cursor {
     /// An open has been assigned; other orders had `others` opens so far. True if a pass has just begun with it: it is to be told by [`Self::begins`].
     pub(crate) fn goes_on(&mut self, others: u64, choice: &Choice) -> bool {
-        let opened = match choice.which {
+        let pass = match choice.which {
             Which::Current => self.passes.front(),
             Which::Successor => self.passes.get(1),
             Which::Rival(number) => self.rivals.get(number).map(|rival| &rival.pass),
-        }
-        .map_or(0, Pass::opened_count);
-        if choice.which == Which::Current && opened > BEGUN {
+        };
+        let begins = pass.is_some_and(Pass::begins) && choice.is_access();
+        if choice.which == Which::Current && !begins && pass.is_some_and(Pass::has_begun) {
             self.turn.left_at = others;
         }
-        opened == BEGUN && choice.is_access()
+        begins
     }
 
     /// A pass has begun. `in_turn`: no other order is in mid-epoch.
@@ -75,13 +74,8 @@ impl Cursor {
     /// Opens of other orders in a pause, and those that came since the last pass; `None`: not known. The pass that begins ends the pause.
     pub(crate) fn opens_of_others(&self, now: Duration, others: u64) -> Option<(u64, u64)> {
         let pause = self.turn.pauses.iter().copied().flatten().min().filter(|&pause| pause >= PAUSE)?;
-        let begins = self.begun_places() > 0 && !self.waits(now);
+        let begins = self.passes.get(self.next_to_begin()).is_some_and(Pass::has_come) && !self.waits(now);
         Some((pause, if begins { pause } else { others.saturating_sub(self.turn.left_at) }))
-    }
-
-    /// Places opened of the pass that is next to begin.
-    fn begun_places(&self) -> u32 {
-        self.passes.get(self.next_to_begin()).map_or(0, Pass::opened_count)
     }
 
     /// Number of the pass that is next to begin.

@@ -18,7 +18,8 @@ impl Pass {
             && front < to
         {
             self.beyond = self.beyond.max(self.scan);
-            (self.scan, self.leapt) = (self.scan.min(from.max(front)), None);
+            self.scan = self.scan.min(from.max(front));
+            self.leapt = Some((from, front)).filter(|&(from, front)| from < front);
         }
         if self.scan < front {
             let from = self.leapt.map_or(self.scan, |(from, _)| from);
@@ -86,5 +87,16 @@ mod tests {
         let unopened = (pass.front()..270).filter(|&place| !pass.is_opened(place)).count();
         assert_eq!(pass.opens_until(270) as usize, unopened);
         assert_eq!(pass.opens_until(0), 0);
+    }
+
+    #[test]
+    fn what_was_leapt_over_is_looked_at_however_the_front_comes_back() {
+        let order = EpochFiles { files: (0..300).map(FileIndex).collect(), stride: 1 };
+        let mut pass = Pass::new(Arc::new(EpochIndex::new(0, Arc::new(order), &[1; 300])), 0, Some(0));
+        pass.scan = 20;
+        for (front, scan) in [(200, 200), (120, 120), (130, 130), (60, 60), (10, 20)] {
+            pass.scan_from(front);
+            assert_eq!(pass.scan, scan, "front {front}");
+        }
     }
 }
