@@ -36,7 +36,8 @@ fn least(files: usize) -> usize {
 impl Search<'_> {
     /// The order in which files were read before.
     pub(super) fn recorded(&mut self) {
-        let Some(recorded) = self.job.recorded.as_ref().filter(|recorded| recorded.len() >= RECORDED_LEAST) else { return };
+        let goes_on = |recorded: &&Arc<Vec<FileIndex>>| recorded.len() >= RECORDED_LEAST && recorded.len() > self.job.distinct;
+        let Some(recorded) = self.job.recorded.as_ref().filter(goes_on) else { return };
         if !goes_on_together(recorded, self.job.opens()) || !begins_again(recorded, self.job.opens()) {
             return;
         }
@@ -46,12 +47,13 @@ impl Search<'_> {
         let spec = OrderSpec { id, root, files: SampleRule::list("recorded"), ..OrderSpec::of(OrderKind::List) };
         let files = Arc::new(EpochFiles { files: recorded.to_vec(), stride: 1 });
         let evidence = proof::evidence(&files, self.job.opens(), &self.job.sizes);
+        // What comes after a part of a pass is not its beginning.
+        let epochs = (!self.job.is_pass).then_some(1);
         let samples: Arc<[FileIndex]> = recorded.iter().copied().collect();
         let Ok(sampler) = spec.sampler(u32::try_from(samples.len()).unwrap_or(0)) else { return };
         if evidence.proves(self.tried) {
             let (ln, why) = (evidence.ln - self.tried.ln(), "files come as they were read before".to_owned());
-            self.best =
-                Some((evidence.ln, Found { spec, epoch: self.job.pass, sampler, samples, files, epochs: None, ln, why, wider: None }));
+            self.best = Some((evidence.ln, Found { spec, epoch: self.job.pass, sampler, samples, files, epochs, ln, why, wider: None }));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::cost::{Account, Quick};
 use super::inference::InferConfig;
-use super::job::{Clue, Rung};
+use super::job::{Clue, LOOKED_AT, Rung};
 use super::kept::Kept;
 use super::maps::MapSet;
 use super::rungs::{all_seeds, backward_seeds};
@@ -52,6 +52,15 @@ const FILES_LEAST: u32 = 16;
 /// Passes of a job in which the first steps of the dictionary are free: what came before the first one's order (samples that were looked at, many
 /// processes that began one by one) is not before the second one's. Whoever reads at random begins a pass with every repeated file.
 const FREE_PASSES: Epoch = 2;
+/// Opens from which on it costs more to look far ahead of a known order than to look near it (`rungs/known`).
+const FAR_FEW: u32 = 128;
+/// Passes in a row that broke off before half of their files were read, from which on nothing is free: several readers are mixed, and each «pass» is what
+/// one of them reads between two files of another's. A few are chance: a run that is broken off and started again.
+const TORN_FREE: u32 = 2;
+/// A pass over so many of the files is whole: the last batch may be dropped. Of a part of them it is known once two of like length came one after the other;
+/// until then it may be what was read until a job was broken off, or until another one began to read the same.
+pub(super) const WHOLE_PERCENT: usize = 90;
+const LIKE_PERCENT: usize = 2;
 /// Passes in which a search through all seeds ended in vain: then the group's orders are none of its kind.
 const VAIN_MAX: u8 = 2;
 
@@ -97,7 +106,10 @@ pub(super) struct Group {
     /// How often they were, in vain.
     pub(super) widened: u32,
     pub(super) clues: Vec<Clue>,
+    /// The pass before, as it was read, if it was read as one.
     pub(super) recorded: Option<Arc<Vec<FileIndex>>>,
+    /// ... and was no part of one, as far as is known: nearly all files, or as many as the one before.
+    pub(super) is_pass: bool,
     /// Files below the root: no map has more.
     pub(super) files: u32,
     /// Per rung: opens at which it is tried next, and how often it was.
@@ -121,6 +133,8 @@ pub(super) struct Group {
     pub(super) usual_at: u32,
     /// ... and when passes before were last compared with them, where nothing else is known.
     pub(super) compared_at: u32,
+    /// Opens of this segment when it was last looked for far ahead of known orders.
+    pub(super) far_at: u32,
     /// The pass that its job began with.
     pub(super) began_with: Epoch,
     /// By rung: passes in which it ended in vain.
@@ -133,6 +147,8 @@ pub(super) struct Group {
     pub(super) is_kept: bool,
     /// The dearest search over this segment that explained nothing, and how many orders were tried: for people.
     pub(super) in_vain: Option<(Rung, f64)>,
+    /// Passes in a row, the last ones, that broke off early.
+    pub(super) torn: u32,
 }
 
 impl Group {
@@ -147,7 +163,11 @@ impl Group {
         let before = std::mem::replace(&mut self.segment, next);
         self.passes += 1;
         self.whole_before = before.distinct > 1 && before.distinct == self.files && before.is_unexplained();
-        self.recorded = Some(Arc::new(before.order));
+        let read = before.order.len();
+        let is_like = self.recorded.as_ref().is_some_and(|other| other.len().abs_diff(read) * 100 <= read * LIKE_PERCENT);
+        self.is_pass = read * 100 >= self.files as usize * WHOLE_PERCENT || is_like;
+        self.torn = if before.is_torn(self.files) && !is_like { self.torn + 1 } else { 0 };
+        self.recorded = (!before.is_mixed()).then(|| Arc::new(before.order));
         self.try_anew();
         (self.is_kept, self.had_by, self.in_vain) = (false, None, None);
         for stop in self.busy.iter().flatten() {
@@ -159,13 +179,19 @@ impl Group {
     pub(super) fn try_anew(&mut self) {
         self.tries = Self::no_tries(self.files);
         self.owed = [None; Rung::ALL.len()];
-        (self.settled, self.looked_at, self.usual_at, self.compared_at) = ([(0, 0); 3], 0, 0, 0);
+        (self.settled, self.looked_at, self.usual_at) = ([(0, 0); 3], 0, 0);
+        (self.compared_at, self.far_at) = (0, 0);
     }
 
     /// The pass, if it is worth keeping and not kept yet.
     pub(super) fn keep(&mut self) -> Option<Kept> {
         let segment = &self.segment;
-        if self.is_kept || !segment.was_unexplained() || !Kept::is_worth(segment.order.len(), self.files) {
+        if self.is_kept
+            || self.torn >= TORN_FREE
+            || segment.is_mixed()
+            || !segment.was_unexplained()
+            || !Kept::is_worth(segment.order.len(), self.files)
+        {
             return None;
         }
         self.is_kept = true;
@@ -328,12 +354,19 @@ impl Group {
         if config.is_quick() {
             return self.quick.is_free();
         }
-        self.passes - self.began_with < FREE_PASSES || !self.clues.is_empty() || config.patient
+        let is_early = self.passes - self.began_with < FREE_PASSES || !self.clues.is_empty();
+        is_early && self.torn < TORN_FREE || config.patient
+    }
+
+    /// Whether more is known than when it was last looked for far ahead of known orders: few opens are, and the first ones are all that is looked at.
+    pub(super) fn goes_far(&self) -> bool {
+        let (count, at) = (self.segment.count, self.far_at);
+        count < FAR_FEW || at < FAR_FEW || (at as usize) < LOOKED_AT && (count >= 4 * at || self.segment.has_newcomer_since(at))
     }
 
     /// Whether all that is free at first is so still: after that pass it is paid for, which a training's takes a moment for.
     pub(super) fn is_first(&self, config: &InferConfig) -> bool {
-        self.passes == self.began_with || !self.clues.is_empty() || config.patient
+        (self.passes == self.began_with || !self.clues.is_empty()) && self.torn < TORN_FREE || config.patient
     }
 
     /// Why nothing can be found yet, where so little was read, in words.
@@ -381,6 +414,9 @@ impl Group {
             return self.owed[rung as usize].take().map_or(0, |(step, _)| step);
         }
         let (count, settled) = (self.segment.count, self.settled(rung));
+        if rung == Rung::Known && self.goes_far() {
+            self.far_at = count;
+        }
         self.owed[rung as usize] = None;
         let (first, times, _) = schedule(rung);
         // What has just been looked at need not be again.

@@ -109,12 +109,13 @@ impl Inference {
     /// An open, of which job (0: not known), and which followed order had it where it was.
     pub fn opened(&mut self, seen: Seen, job: u64, claimed: Option<OrderIndex>) {
         let Some(at) = self.group_of(seen, job, claimed) else { return };
+        let is_own = claimed.is_some_and(|order| self.groups[at].order == Some(order) || self.is_twin(at, order));
         let group = &mut self.groups[at];
-        if let Some(order) = claimed.filter(|_| claimed != group.order) {
+        if let Some(order) = claimed.filter(|_| !is_own) {
             let opens = group.had_by.map_or(0, |(by, opens)| if by == order { opens } else { 0 });
             group.had_by = Some((order, opens + 1));
         }
-        let claimed = claimed.is_some() && claimed == group.order && !group.anew;
+        let claimed = is_own && !group.anew;
         let begins = group.segment.open(seen, claimed);
         if group.segment.lost_streams() {
             group.try_anew();
@@ -154,7 +155,7 @@ impl Inference {
             if let Some(kept) = group.keep() {
                 note(&mut self.shelf, &mut self.memos, kept);
             }
-            (group.jobs, group.anew, group.followed) = (vec![job], true, None);
+            (group.jobs, group.anew, group.followed, group.torn) = (vec![job], true, None, 0);
             group.begin(self.segments, self.manifest.len(), Vec::new());
             group.began_with = group.passes;
             return Some(at);
@@ -181,6 +182,8 @@ impl Inference {
             widened: 0,
             clues,
             recorded: None,
+            is_pass: false,
+            far_at: 0,
             files,
             tries: Group::no_tries(files),
             settled: [(0, 0); 3],
@@ -199,6 +202,7 @@ impl Inference {
             busy: [None, None],
             is_kept: false,
             in_vain: None,
+            torn: 0,
         });
         Some(self.groups.len() - 1)
     }
@@ -293,9 +297,10 @@ impl Inference {
             loop {
                 let remembers = |root: &str| self.imported.iter().any(|clue| concerns(&clue.spec.root, root));
                 let Some(rung) = self.groups[number].due(&config, brief, remembers) else { break };
+                let goes_far = self.groups[number].goes_far();
                 let step = self.groups[number].begin_try(rung, &config);
                 if let Some(job) = self.job(number, rung, step, &now, &last) {
-                    return Some(job);
+                    return Some(Job { goes_far, ..job });
                 }
             }
         }
@@ -357,9 +362,11 @@ impl Inference {
             strangers: if rung == Rung::Widen { group.segment.strangers(STRANGERS) } else { Vec::new() },
             last_epoch: group.order.map(last),
             root: group.root.clone(),
+            files: group.files,
             manifest: Arc::clone(&self.manifest),
             sizes: Arc::clone(&self.sizes),
             front: group.segment.front().to_vec(),
+            distinct: group.segment.distinct as usize,
             far: if rung == Rung::Linear { group.segment.far().to_vec() } else { Vec::new() },
             clues: group.clues.clone(),
             remembered,
@@ -371,10 +378,12 @@ impl Inference {
             step,
             is_free: group.is_free(&self.config),
             is_first: group.is_first(&self.config),
+            goes_far: true,
             allowance,
             stop,
             pass: group.passes,
             recorded: group.recorded.clone(),
+            is_pass: group.is_pass,
             told: self.told.of(&group.jobs),
         })
     }
@@ -401,7 +410,8 @@ impl Inference {
             return None;
         }
         if !result.rung.is_long() {
-            group.account.spend(result.cost);
+            // how an order goes on is looked for in each pass: what is free of that is no debt
+            group.account.spend(result.cost - if result.rung == Rung::Known { result.free } else { 0.0 });
         }
         let Some(found) = result.found else {
             if result.segment == group.segment.number && !was_stopped {

@@ -129,12 +129,14 @@ pub struct Job {
     pub(super) group: u64,
     pub(super) segment: u64,
     pub(super) rung: Rung,
-    /// The group's root.
+    /// The group's root, and the files below it.
     pub(super) root: String,
+    pub(super) files: u32,
     pub(super) manifest: Arc<Manifest>,
     pub(super) sizes: Arc<[u64]>,
-    /// From the front of the segment.
+    /// From the front of the segment, and the files opened in all of it.
     pub(super) front: Vec<Seen>,
+    pub(super) distinct: usize,
     /// The order that is followed, its epoch now, and the last opens that it did not have.
     pub(super) followed: Option<(OrderSpec, Epoch)>,
     pub(super) strangers: Vec<Seen>,
@@ -162,6 +164,8 @@ pub struct Job {
     /// Whether steps that most scripts are found by are free still, and those that many are.
     pub(super) is_free: bool,
     pub(super) is_first: bool,
+    /// Whether what lies far ahead of known orders is looked through.
+    pub(super) goes_far: bool,
     /// Core-seconds that steps may cost which are not free.
     pub(super) allowance: f64,
     /// Set when what it looks for is moot: another pass has begun.
@@ -170,6 +174,8 @@ pub struct Job {
     pub(super) pass: Epoch,
     /// The order of the segment before, as it was read.
     pub(super) recorded: Option<Arc<Vec<FileIndex>>>,
+    /// ... and whether that was a pass, not a part of one.
+    pub(super) is_pass: bool,
     pub(super) told: Told,
 }
 

@@ -6,8 +6,10 @@
 use std::sync::Arc;
 
 use super::again::{goes_on_together, places};
+use super::group::WHOLE_PERCENT;
 use super::job::{Clue, Found, Search};
 use super::proof;
+use super::rungs::epochs;
 use crate::dataset::maps::CandidateMap as Map;
 use crate::dataset::samples::samples;
 use crate::order::spec::{OrderKind, OrderSpec};
@@ -146,6 +148,9 @@ impl Search<'_> {
         }
         for clue in clues.iter().filter(|clue| clue.epochs.is_none()).take(RESUMED_MAX) {
             let Some(map) = map_of(clue) else { continue };
+            if !self.pays(epochs(RESUMED_UNTIL, map)) {
+                return;
+            }
             for epoch in (1..RESUMED_UNTIL).filter(|&epoch| epoch != clue.epoch) {
                 self.prove_once(map, &clue.spec, epoch, "a later epoch of an order of an earlier run");
                 if self.best.is_some() || self.control.stopped() {
@@ -158,8 +163,9 @@ impl Search<'_> {
     /// Passes as they were read before.
     pub(super) fn kept(&mut self) {
         let all = &self.job.kept;
-        for kept in all {
-            if !self.lies_together(kept) || !goes_on_together(&kept.files, self.job.opens()) {
+        // Who has read as many files is at its end, or past it.
+        for kept in all.iter().filter(|kept| kept.files.len() > self.job.distinct) {
+            if !goes_on_together(&kept.files, self.job.opens()) || !self.lies_together(kept) {
                 continue;
             }
             self.tried += 1.0;
@@ -174,11 +180,12 @@ impl Search<'_> {
                 files: SampleRule::list("recorded"),
                 ..OrderSpec::of(OrderKind::List)
             };
-            // Those that follow it without a gap; one alone may be the order of every epoch.
+            // Those that follow it without a gap; a whole one alone may be the order of every epoch.
             let follow = all.iter().filter(|next| next.root == kept.root && next.epoch >= kept.epoch);
             let run: Vec<Kept> =
                 follow.zip(kept.epoch..).take_while(|(next, epoch)| next.epoch == *epoch).map(|(next, _)| next.clone()).collect();
-            let epochs = (run.len() > 1).then_some(run.len() as u64);
+            let is_whole = kept.files.len() * 100 >= self.job.files as usize * WHOLE_PERCENT;
+            let epochs = (run.len() > 1 || !is_whole).then_some(run.len() as u64);
             let all_files = u32::try_from(self.job.manifest.len()).unwrap_or(u32::MAX);
             let found = Found {
                 spec,

@@ -31,6 +31,8 @@ mod sequential;
 #[cfg(test)]
 mod strays_tests;
 mod strides;
+#[cfg(test)]
+mod sweep_tests;
 mod told;
 mod torch;
 pub mod verify;

@@ -23,6 +23,8 @@ const PROCESSES_MAX: usize = 4_096;
 const LOOK_BACK: usize = 32;
 /// Repeated files among them that make one: a file opened twice by chance is one.
 const REPEATS: usize = 6;
+/// One of so many opens that comes again, all through a pass, shows that readers are mixed: until the next «pass» begins by it, it is one of twenty.
+const MIXED_OF: u32 = 40;
 /// A file that was opened so many opens ago comes again for another rank (repeated augmentation). An epoch later it was opened longer ago, but for
 /// datasets of few files (in words of 64).
 const YOUNG: usize = 128;
@@ -68,6 +70,8 @@ pub(super) struct Segment {
     /// Opens, and distinct files among them.
     pub(super) count: u32,
     pub(super) distinct: u32,
+    /// Opens of files that had been opened long before, and that no followed order had.
+    repeats: u32,
     /// Opens when the last new process came.
     pub(super) newest_at: u32,
     pub(super) began: Duration,
@@ -95,6 +99,7 @@ impl Segment {
             last: VecDeque::new(),
             count: 0,
             distinct: 0,
+            repeats: 0,
             newest_at: 0,
             began: Duration::ZERO,
             processes: QuickMap::default(),
@@ -130,6 +135,7 @@ impl Segment {
         self.last.push_back(noted);
         self.count += 1;
         self.claimed += u32::from(claimed);
+        self.repeats += u32::from(noted.repeat && !claimed);
         self.strange += u32::from(!claimed && !repeat);
         if self.count == 1 {
             self.began = seen.now;
@@ -295,6 +301,17 @@ impl Segment {
         let recent = self.last.len().min(LOOK_BACK * 2 + self.strange as usize);
         let claimed = self.last.iter().rev().take(recent).filter(|noted| noted.claimed).count();
         claimed > recent / FOLLOWED_SHARE
+    }
+
+    /// Whether it ended before half of its files were read, of so many that there are.
+    pub(super) fn is_torn(&self, files: u32) -> bool {
+        let all = if self.expected > 0 { self.expected.min(files) } else { files };
+        self.distinct < all / 2
+    }
+
+    /// Whether files came again all through it, not only where the next pass began: several readers are mixed, and the sequence of the files is nobody's.
+    pub(super) const fn is_mixed(&self) -> bool {
+        self.repeats > (REPEATS + REPEATS / 2) as u32 && self.repeats > self.count / MIXED_OF
     }
 
     /// Whether most of the pass was where no followed order had it.

@@ -49,6 +49,14 @@ impl Inference {
         group.learn(clue);
     }
 
+    /// Whether another group follows the same order as this one: jobs of a sweep with one seed. The planner counts each open for one of the two, whichever
+    /// has it nearer, and either explains it.
+    pub(super) fn is_twin(&self, at: usize, order: OrderIndex) -> bool {
+        let Some(own) = &self.groups[at].followed else { return false };
+        let other = self.groups.iter().find(|group| group.order == Some(order)).and_then(|group| group.followed.as_ref());
+        other.is_some_and(|other| is_the_same(own, other))
+    }
+
     /// Whether another group's order has had what a group reads where it was: a new process for each epoch. Two orders for one sequence would each
     /// wait for what was opened as the other's. What the search took it for counts for nothing: threads that take turns look like ranks.
     pub(super) fn goes_on_in(&mut self, at: usize) -> bool {
@@ -99,7 +107,9 @@ impl Inference {
         (group.order, group.anew) = (Some(order), false);
         group.followed = locked.then(|| followed.spec.clone());
         let spec = &followed.spec;
-        group.numbering = locked.then(|| Map::new(spec.root.clone(), spec.files.clone(), Arc::clone(&followed.samples)));
+        // A list as it was read numbers nothing: whoever reads it again would read «in the order of its names».
+        group.numbering = (locked && spec.kind != OrderKind::List)
+            .then(|| Map::new(spec.root.clone(), spec.files.clone(), Arc::clone(&followed.samples)));
         group.widen_at = WIDEN_AT;
         group.segment.expected = u32::try_from(files.len()).unwrap_or(u32::MAX);
         if !locked {
@@ -141,6 +151,12 @@ fn is_dealt_alike(one: &OrderSpec, other: &OrderSpec) -> bool {
     let rest =
         |spec: &OrderSpec| OrderSpec { seed: 0, ranks: Vec::new(), epoch: 0, epochs: None, batch: None, workers: None, ..spec.clone() };
     one.kind == OrderKind::TorchDistributed && rest(one) == rest(other)
+}
+
+/// The same order, wherever it was found. Lists have no more in common than their name.
+fn is_the_same(one: &OrderSpec, other: &OrderSpec) -> bool {
+    let rest = |spec: &OrderSpec| OrderSpec { epoch: 0, epochs: None, batch: None, workers: None, ..spec.clone() };
+    one.kind == other.kind && one.kind != OrderKind::List && one.seed == other.seed && rest(one) == rest(other)
 }
 
 /// Whether later runs gain by it: not what is found without knowing, nor the single epochs of a stream that nobody knows.

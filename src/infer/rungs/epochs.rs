@@ -3,6 +3,7 @@
 //! Each is a whole order, and the world is read off the opens, so worlds cost nothing. The likely epochs are tried at once. The others wait until the
 //! opens would prove the right one: dozens of readers that start want the cores, too, and a search of milliseconds takes a second beside them.
 
+use super::super::cost;
 use super::super::job::{Clue, Search};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::spec::{OrderKind, OrderSpec};
@@ -33,6 +34,9 @@ impl Search<'_> {
         }
         let last = self.job.last_epoch.unwrap_or(clue.epoch).max(clue.epoch);
         let ahead = (AHEAD_SAMPLES / u64::from(map.len())).clamp(2, EPOCHS_AHEAD);
+        if !self.pays(epochs((last + ahead - clue.epoch).min(EPOCHS_AHEAD), map)) {
+            return;
+        }
         for epoch in (clue.epoch + 1..=last + ahead).take(EPOCHS_AHEAD as usize) {
             self.one_of_epochs(map, clue, epoch, "a later epoch of the order before");
         }
@@ -60,6 +64,13 @@ impl Search<'_> {
         self.tried += 1.0;
         self.prove(map, spec, epoch, why);
     }
+}
+
+/// Core-seconds for so many epochs.
+#[expect(clippy::cast_precision_loss, reason = "some million samples")]
+pub(in crate::infer) fn epochs(epochs: Epoch, map: &Map) -> f64 {
+    let samples = epochs as f64 * f64::from(map.len());
+    cost::draws(samples) + cost::samples(samples)
 }
 
 /// What is said of an order but for how it is dealt.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::super::cost;
 use super::super::job::{Clue, Search};
 use super::super::maps::{MAPS_MAX, MapSet};
 use super::super::sequential::{begins, is_certain};
@@ -9,6 +10,7 @@ use super::super::torch::{self, Fronts};
 use super::{HITS_MAX, PROBES, fronts};
 use crate::dataset::maps::CandidateMap as Map;
 use crate::order::again::Again;
+use crate::order::infer::Sighting;
 use crate::order::infer::exhaustive::{Seeds, exhaustive};
 use crate::order::infer::target::Target;
 use crate::order::mt19937::Mt19937;
@@ -22,6 +24,9 @@ use crate::types::Epoch;
 const AHEAD: [(usize, u64); 3] = [(0, 64), (32, 1 << 14), (128, 1 << 20)];
 /// Orders of the cheap rung, for the proof's threshold.
 const CHEAP_TRIED: f64 = 16.0;
+/// Core-seconds that a part of this rung takes at most, to be free where what is likely is: all outputs ahead take 12 ms with AVX-512 and 45 ms with
+/// AVX2, all epochs ahead 130 ms. Where no streams are known, seeds pass by chance, and all outputs take half a second.
+const FREE_MOST: f64 = 0.15;
 
 impl Search<'_> {
     /// Looks for them in the numbering of the order before, which is there, and in so many maps, as far as there are.
@@ -115,7 +120,11 @@ impl Search<'_> {
                 let now = offset + clue.epoch * stride;
                 let whole = fronts(&sighting, 0, PROBES);
                 let mut from = now + 1;
+                let looked_at = self.looked_at(clue, now);
                 for (opens, ahead) in AHEAD.into_iter().filter(|&(opens, _)| sighting.opens.len() >= opens) {
+                    if opens > 0 && (looked_at || !self.pays(outputs(now + ahead - from, whole.len(), &sighting))) {
+                        break;
+                    }
                     let mut next = self.outputs_that_fit(&whole, spec.seed, from..now + ahead);
                     if opens == 0 {
                         // The first few even if a worker has not begun yet.
@@ -148,6 +157,31 @@ impl Search<'_> {
         }
     }
 
+    /// Whether a part of this rung that few scripts need is due, and free or paid for: then it is taken down.
+    pub(in crate::infer) fn pays(&mut self, seconds: f64) -> bool {
+        let is_free = self.job.is_free && seconds <= FREE_MOST;
+        let is_paid = self.job.goes_far && (is_free || self.cost - self.free + seconds <= self.job.allowance);
+        if is_paid {
+            self.cost += seconds;
+            self.free += if is_free { seconds } else { 0.0 };
+        }
+        is_paid
+    }
+
+    /// Whether what lies far ahead of an output of a clue's generator was looked through for a clue before it, but for a few outputs.
+    fn looked_at(&self, clue: &Clue, now: u64) -> bool {
+        let before = self.job.clues.iter().take_while(|before| !std::ptr::eq(*before, clue));
+        let is_near = |other: u64| now.checked_sub(other).is_some_and(|ahead| ahead < AHEAD[1].1 / 2);
+        let same =
+            |other: &Clue| (&other.spec.root, &other.spec.files, other.spec.seed) == (&clue.spec.root, &clue.spec.files, clue.spec.seed);
+        before.into_iter().any(|other| match other.spec.kind {
+            OrderKind::TorchRandom { source: RandomSource::Default { offset, stride }, .. } => {
+                same(other) && is_near(offset + other.epoch * stride)
+            }
+            _ => false,
+        })
+    }
+
     /// The order whose next epoch is seeded with output `next` of the clue's default generator, and that epoch: numbered on, where the
     /// outputs before allow it.
     pub(in crate::infer) fn goes_on(clue: &Clue, next: u64) -> (OrderSpec, Epoch) {
@@ -177,4 +211,13 @@ impl Search<'_> {
         let knows = |again: &Again| kind.shuffled(*again).again() == Some(*again);
         Again::ALL.map(|(_, again)| again).into_iter().filter(knows).map(|again| kind.shuffled(again)).collect()
     }
+}
+
+/// Core-seconds for so many outputs of a generator.
+#[expect(clippy::cast_precision_loss, reason = "a million")]
+fn outputs(outputs: u64, targets: usize, sighting: &Sighting) -> f64 {
+    let (outputs, opens) = (outputs as f64, sighting.opens.len());
+    // Where it is not known who opened what, the first place is any of the opens.
+    let by_chance = if sighting.streams_known { 0.0 } else { cost::passing(outputs, 1, opens, sighting.n, opens) };
+    cost::seeds(outputs, targets) + by_chance
 }

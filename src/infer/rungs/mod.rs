@@ -22,6 +22,7 @@ pub(super) use widen::RANK_SHARE;
 
 pub(super) use all_seeds::all_seeds;
 pub(super) use backward::backward_seeds;
+pub(super) use epochs::epochs;
 
 use super::job::{Rung, Search};
 use super::maps::MapSet;

@@ -1,5 +1,6 @@
 //! What comes next where permutations are drawn straight from a generator that runs on: how many outputs others draw between two of them.
 
+use super::super::cost;
 use super::super::job::{Clue, Search};
 use super::super::torch::Fronts;
 use super::HITS_MAX;
@@ -30,6 +31,10 @@ impl Search<'_> {
         let tries = if begun.is_shared { AHEAD.len() } else { 1 };
         for (_, ahead) in AHEAD.into_iter().take(tries).filter(|&(opens, _)| sighting.opens.len() >= opens) {
             // After one that is read; and after one more, which samplers draw at an epoch's end, or which a loader does not use.
+            #[expect(clippy::cast_precision_loss, reason = "a million")]
+            if from > 0 && !self.pays(cost::draws(2.0 * (ahead - from) as f64)) {
+                return;
+            }
             for unused in [0, permutation] {
                 let first = begun.output.saturating_add(permutation + unused + from);
                 let mut generator = Mt19937::new(begun.seed);
