@@ -18,6 +18,7 @@ use crate::observe::log;
 use crate::observe::log_root::{is_below, root_of};
 use crate::order::spec::OrderSpec;
 use crate::stats::snapshot::{Order, Snapshot};
+use crate::stats::text;
 
 /// Bytes of an export that are read: some hundred thousand orders. What is longer is cut off, and damaged then.
 const IMPORT_MAX: u64 = 16 << 20;
@@ -38,15 +39,16 @@ fn stats_of(dir: &Path) -> Result<Snapshot, String> {
 }
 
 fn show(dir: &Path, json: bool) -> Result<(), Failure> {
-    let Snapshot { orders, imported, .. } = stats_of(dir)?;
+    let Snapshot { orders, imported, finds_orders, reads, .. } = stats_of(dir)?;
     if json {
         return print(&(serde_json::to_string(&orders).map_err(|error| error.to_string())? + "\n"));
     }
-    if orders.is_empty() && imported.is_empty() {
-        return print("no order is followed: none was declared or imported and proved by opens, and none was found in them\n");
+    let waiting = text::waiting(&imported);
+    let mut out: String = orders.iter().map(shown).chain(waiting.iter().map(|order| format!("{order}\n"))).collect();
+    if out.is_empty() {
+        out = format!("order: {}\n", text::without_order(finds_orders, reads.opens));
     }
-    let waiting = imported.iter().map(|order| format!("{order}: imported, waits for its readers\n"));
-    print(&orders.iter().map(shown).chain(waiting).collect::<String>())
+    print(&out)
 }
 
 /// One order in a few lines.

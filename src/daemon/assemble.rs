@@ -83,6 +83,7 @@ pub(super) fn stats(settings: &Settings, tiers: &CacheConfig) -> Stats {
     Stats {
         url: settings.url.clone(),
         mountpoint: settings.mountpoint.display().to_string(),
+        finds_orders: matches!(settings.orders, Orders::Auto),
         tiers: tier_counters(tiers),
         ..Stats::default()
     }

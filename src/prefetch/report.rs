@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::cache::charge_of;
 use crate::infer::Engine;
 use crate::order::spec::{OrderKind, OrderSpec};
-use crate::plan::{EpochCount, LoaderHint, OrderConfig, PlannerConfig, Trust};
-use crate::stats::{EpochStatus, OrderStatus, Outcomes, Stats};
+use crate::plan::{EpochCount, LoaderHint, OrderConfig, OrderState, PlannerConfig, Trust};
+use crate::stats::{EpochStatus, OrderStatus, Outcomes, Reads, Stats, text};
 
 /// Names of files that `.belady/order` shows: a look at what is next, not the epoch.
 const UPCOMING: usize = 64;
@@ -37,6 +37,27 @@ pub(super) struct Reporter {
     told: Vec<String>,
     /// Imported, and not followed yet: at most as many as the inference takes.
     waiting: Vec<OrderSpec>,
+    unfollowed: Unfollowed,
+}
+
+/// Waits that passed while no order was followed, added up from one publication to the next: a change of state is published at once.
+#[derive(Debug, Default)]
+struct Unfollowed {
+    /// Whether one was followed at the last publication.
+    followed: bool,
+    starved_micros: u64,
+    wait_micros: u64,
+}
+
+impl Unfollowed {
+    fn publish(&mut self, followed: bool, reads: &Reads) {
+        let (starved, waited) = (reads.starved_micros.get(), reads.wait_micros.get());
+        if !self.followed {
+            reads.starved_unfollowed_micros.add(starved.saturating_sub(self.starved_micros));
+            reads.wait_unfollowed_micros.add(waited.saturating_sub(self.wait_micros));
+        }
+        (self.followed, self.starved_micros, self.wait_micros) = (followed, starved, waited);
+    }
 }
 
 impl Reporter {
@@ -66,7 +87,9 @@ impl Reporter {
         };
         self.waiting.retain(|spec| !engine.followed().iter().any(|followed| is_one(spec, &followed.spec)));
         *stats.imported.lock().unwrap_or_else(PoisonError::into_inner) = self.waiting.iter().map(ToString::to_string).collect();
-        let view = engine.planner().view();
+        let planner = engine.planner();
+        self.unfollowed.publish((0..count).any(|order| planner.order(order).state == OrderState::Locked), &stats.reads);
+        let view = planner.view();
         set(&stats.reads.accesses, &view.accesses);
         stats.prefetch.wasted.set(view.wasted.files);
         stats.prefetch.wasted_bytes.set(view.wasted.bytes);
@@ -162,27 +185,49 @@ fn set(all: &Outcomes, totals: &EpochCount) {
 #[must_use]
 pub fn predicted(stats: &Stats) -> String {
     let orders = stats.orders.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut text = String::new();
+    let mut shown = String::new();
     for order in orders.iter() {
-        text += &format!("# {}: {}, epoch {}, place {} of {}\n", order.id, order.state, order.epoch, order.position, order.length);
+        shown += &format!("# {}: {}, epoch {}, place {} of {}\n", order.id, order.state, order.epoch, order.position, order.length);
         for path in &order.upcoming {
-            text += path;
-            text.push('\n');
+            shown += path;
+            shown.push('\n');
         }
         for (condition, files) in &order.perhaps {
-            text += &format!("# {}: perhaps, if {condition}\n", order.id);
+            shown += &format!("# {}: perhaps, if {condition}\n", order.id);
             for path in files {
-                text += path;
-                text.push('\n');
+                shown += path;
+                shown.push('\n');
             }
         }
     }
     let imported = stats.imported.lock().unwrap_or_else(PoisonError::into_inner);
-    for order in imported.iter() {
-        text += &format!("# {order}: imported, waits for its readers\n");
+    let waiting = text::waiting(&imported);
+    if orders.is_empty() && waiting.is_empty() {
+        shown += &format!("# order: {}\n", text::without_order(stats.finds_orders, stats.reads.opens.get()));
     }
-    if orders.is_empty() && imported.is_empty() {
-        text.push_str("# no order is known: none is declared (--order), and none was found in the opens yet\n");
+    for order in waiting {
+        shown += &format!("# {order}\n");
     }
-    text
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_of_the_time_in_which_no_order_was_followed() {
+        let (reads, mut unfollowed) = (Reads::default(), Unfollowed::default());
+        let mut publish = |followed, starved, waited| {
+            reads.starved_micros.set(starved);
+            reads.wait_micros.set(waited);
+            unfollowed.publish(followed, &reads);
+            (reads.starved_unfollowed_micros.get(), reads.wait_unfollowed_micros.get())
+        };
+        assert_eq!(publish(false, 10, 100), (10, 100));
+        assert_eq!(publish(true, 12, 130), (12, 130), "until it was found");
+        assert_eq!(publish(true, 50, 500), (12, 130));
+        assert_eq!(publish(false, 60, 600), (12, 130), "until it was lost");
+        assert_eq!(publish(false, 61, 605), (13, 135));
+    }
 }

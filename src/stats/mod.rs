@@ -84,6 +84,9 @@ pub struct Reads {
     pub wait_micros: Counter,
     /// Time in which all reader processes of one rank waited at once, microseconds.
     pub starved_micros: Counter,
+    /// Of these two, what passed while no order was followed.
+    pub wait_unfollowed_micros: Counter,
+    pub starved_unfollowed_micros: Counter,
     /// Opens and reads answered with an error that is the store's or ours (not ENOENT, EROFS).
     pub errors: Counter,
     /// Events the planner did not get because its queue was full.
@@ -238,6 +241,8 @@ pub struct Namespace {
 pub struct Stats {
     pub url: String,
     pub mountpoint: String,
+    /// Whether orders are looked for in what is opened.
+    pub finds_orders: bool,
     pub reads: Reads,
     pub prefetch: Prefetch,
     pub store: StoreCounters,

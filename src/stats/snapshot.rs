@@ -28,6 +28,9 @@ pub struct Snapshot {
     /// Imported, and not proved by readers yet; as `--order` takes them.
     #[serde(default)]
     pub imported: Vec<String>,
+    /// Whether orders are looked for in what is opened.
+    #[serde(default)]
+    pub finds_orders: bool,
     pub prefetch: Prefetch,
     pub store: Store,
     pub tiers: Vec<Tier>,
@@ -61,6 +64,11 @@ pub struct Reads {
     pub wait_seconds: f64,
     /// Time in which all reader processes of one rank waited at once.
     pub starved_seconds: f64,
+    /// Of both, what passed while no order was followed.
+    #[serde(default)]
+    pub wait_unfollowed_seconds: f64,
+    #[serde(default)]
+    pub starved_unfollowed_seconds: f64,
     pub errors: u64,
     pub events_dropped: u64,
     /// What `--record-opens` lost.
@@ -245,6 +253,7 @@ impl Snapshot {
             reads: reads(stats),
             orders,
             imported,
+            finds_orders: stats.finds_orders,
             prefetch: Prefetch {
                 issued: stats.prefetch.issued.get(),
                 useful: stats.prefetch.useful.get(),
@@ -329,6 +338,8 @@ fn reads(stats: &Stats) -> Reads {
         hits: stats.tiers.iter().map(|tier| (tier.name.clone(), tier.hits.get())).collect(),
         wait_seconds: micros(reads.wait_micros.get()),
         starved_seconds: micros(reads.starved_micros.get()),
+        wait_unfollowed_seconds: micros(reads.wait_unfollowed_micros.get()),
+        starved_unfollowed_seconds: micros(reads.starved_unfollowed_micros.get()),
         errors: reads.errors.get(),
         events_dropped: reads.events_dropped.get(),
         opens_unrecorded: reads.opens_unrecorded.get(),

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::snapshot::{Order, Snapshot};
+use super::snapshot::{Order, Reads, Snapshot};
 use crate::types::ByteSize;
 
 /// Prices of S3 Standard in us-east-1, list price: dollars per request and per GiB. Bytes within the region cost nothing.
@@ -34,12 +34,14 @@ pub enum Binding {
     Throttling,
     /// No order is followed: every first read waits for the store's latency.
     UnknownOrder,
-    /// Most files were read before their order was found; what is read since is foreseen.
+    /// Most of it was before an order was followed.
     FoundLate,
     /// Files are read that no order knew to be next, and an order says what is odd.
     WrongOrder,
     /// The look-ahead does not fit into the cache.
     Window,
+    /// Most files are read by somebody whose order is not known, beside one that is followed.
+    Others,
     /// The store's bandwidth or our connections: everything is known ahead and still late.
     Bandwidth,
 }
@@ -78,7 +80,13 @@ impl Verdict {
         }
         let starved = ((now.reads.starved_seconds - before.reads.starved_seconds) / seconds).clamp(0.0, 1.0);
         let waiting = ((now.reads.wait_seconds - before.reads.wait_seconds) / seconds).max(0.0);
-        let by = binding(now, before);
+        // Of the starved time, or the waits: more than half came while no order was followed.
+        let of = |reads: &Reads| match starved >= WAITING_SHARE {
+            true => (reads.starved_seconds, reads.starved_unfollowed_seconds),
+            false => (reads.wait_seconds, reads.wait_unfollowed_seconds),
+        };
+        let ((all, unfollowed), (all_before, unfollowed_before)) = (of(&now.reads), of(&before.reads));
+        let by = binding(now, before, (unfollowed - unfollowed_before) * 2.0 > all - all_before);
         if starved >= WAITING_SHARE {
             Self::Starved { share: starved, by }
         } else if waiting >= WAITING_SHARE {
@@ -89,28 +97,31 @@ impl Verdict {
     }
 }
 
-/// The first of the known causes that applies, the one with the simplest remedy first.
-fn binding(now: &Snapshot, before: &Snapshot) -> Binding {
+/// The first of the known causes that applies, the one with the simplest remedy first. `unfollowed`: most of it was while no order was followed.
+fn binding(now: &Snapshot, before: &Snapshot, unfollowed: bool) -> Binding {
     if now.store.errors > before.store.errors {
         Binding::StoreErrors
     } else if now.store.throttled > before.store.throttled {
         Binding::Throttling
     } else if !now.orders.iter().any(|order| order.state == "locked") {
         Binding::UnknownOrder
-    } else if missed_most(now, before) && now.orders.iter().any(was_found) {
+    } else if unfollowed {
         Binding::FoundLate
-    } else if missed_most(now, before) && now.orders.iter().any(|order| !order.note.is_empty()) {
+    } else if missed_most(now, before) && now.orders.iter().any(is_odd) {
         Binding::WrongOrder
     } else if now.prefetch.window_wanted_bytes.saturating_sub(now.prefetch.window_bytes) > now.prefetch.window_bytes / WINDOW_LAG {
         Binding::Window
+    } else if missed_most(now, before) {
+        Binding::Others
     } else {
         Binding::Bandwidth
     }
 }
 
-/// Nobody declared it, and it has had what was read since.
-fn was_found(order: &Order) -> bool {
-    order.source == "inferred" && order.state == "locked" && order.predicted * 10 >= order.observed * 9
+/// Its note says what is wrong; that of an order which was found and has had what was read since says only why it was found.
+fn is_odd(order: &Order) -> bool {
+    let was_right = order.source == "inferred" && order.state == "locked" && order.predicted * 10 >= order.observed * 9;
+    !order.note.is_empty() && !was_right
 }
 
 /// More than half of the accesses were of files that nothing had asked for.
@@ -127,11 +138,12 @@ pub fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
         .map_or_else(|| "since it was mounted".to_owned(), |b| format!("of the last {}", duration(now.uptime_seconds - b.uptime_seconds)));
     line(&mut out, "belady", &format!("{} on {}, up {}; figures {what}", now.url, now.mountpoint, duration(now.uptime_seconds)));
     line(&mut out, "verdict", &verdict(now, before));
-    if now.orders.is_empty() && now.imported.is_empty() {
-        line(&mut out, "order", "none is known: nothing is fetched ahead (declare it with --order)");
+    let waiting = waiting(&now.imported);
+    if now.orders.is_empty() && waiting.is_empty() {
+        line(&mut out, "order", without_order(now.finds_orders, now.reads.opens));
     }
-    for order in &now.imported {
-        line(&mut out, "order", &format!("{order}: imported, waits for its readers"));
+    for order in &waiting {
+        line(&mut out, "order", order);
     }
     for order in &now.orders {
         line(&mut out, "order", &order_line(order));
@@ -183,11 +195,18 @@ fn remedy(by: Binding, now: &Snapshot) -> String {
         Binding::StoreErrors => format!("the store fails ({} errors so far): see the log", now.store.errors),
         Binding::Throttling => "the store asks us to slow down: lower --max-requests, or spread the keys over more prefixes".to_owned(),
         Binding::FoundLate => {
-            let id = now.orders.iter().find(|order| was_found(order)).map_or("", |order| order.id.as_str());
-            format!("most files were read before the order {id:?} was found; it is followed now (declared with --order, as belady order show prints it, it would be from the start)")
+            let order = now.orders.iter().find(|order| order.state == "locked");
+            let id = order.map_or("", |order| order.id.as_str());
+            if order.is_none_or(|order| order.source != "inferred") {
+                format!("most of that was before the first opens showed where the order {id:?} is; it is followed now, nothing need be done")
+            } else if has_disk(now) {
+                format!("most of that was before the order {id:?} was found; it is followed now, and kept in --cache-dir for the next run of the script")
+            } else {
+                format!("most of that was before the order {id:?} was found; it is followed now (a run that declares or imports it, as belady order export writes it, has it sooner)")
+            }
         }
         Binding::WrongOrder => {
-            let odd = now.orders.iter().find(|order| !order.note.is_empty()).map_or("", |order| order.note.as_str());
+            let odd = now.orders.iter().find(|order| is_odd(order)).map_or("", |order| order.note.as_str());
             format!("most files come unforeseen: {odd}")
         }
         Binding::UnknownOrder => match now.orders.first() {
@@ -200,18 +219,44 @@ fn remedy(by: Binding, now: &Snapshot) -> String {
                 "the order {:?} is {}, so reads wait for the store's latency: check seed, world and files of --order",
                 order.id, order.state
             ),
-            None => "no order is known, so first reads wait for the store's latency: --order declares one".to_owned(),
+            None if now.finds_orders => "no order was found in the opens so far, so first reads wait for the store's latency: belady order show says what was looked for; an order that is not found can be declared (--order)".to_owned(),
+            None => "no order is looked for (--order none), so first reads wait for the store's latency: --order auto finds most, others can be declared".to_owned(),
         },
         Binding::Window => format!(
-            "the cache is too small for the look-ahead ({} of {}): raise --memory or add --cache-dir",
+            "the cache is too small for the look-ahead ({} of {}): raise --memory or {}",
             size(now.prefetch.window_bytes),
-            size(now.prefetch.window_wanted_bytes)
+            size(now.prefetch.window_wanted_bytes),
+            if has_disk(now) { "--disk" } else { "add --cache-dir" }
         ),
-        Binding::Bandwidth => {
-            "files are known ahead and come later than they are read: the store (or --max-bandwidth, where given) is no faster; a nearer store helps, or more cache (--memory, --cache-dir)"
-                .to_owned()
+        Binding::Others => {
+            "most files are read by programs whose order is not known, beside one that is followed: belady order show says what is known".to_owned()
         }
+        Binding::Bandwidth => format!(
+            "files are known ahead and come later than they are read: the store (or --max-bandwidth, where given) is no faster; a nearer store helps, or more cache (--memory, {})",
+            if has_disk(now) { "--disk" } else { "--cache-dir" }
+        ),
     }
+}
+
+/// Whether a tier is a directory.
+fn has_disk(now: &Snapshot) -> bool {
+    now.tiers.iter().any(|tier| !tier.path.is_empty())
+}
+
+/// What is said where no order is followed and none waits.
+#[must_use]
+pub const fn without_order(finds: bool, opens: u64) -> &'static str {
+    match (finds, opens) {
+        (true, 0) => "none yet: it is looked for in what is opened, nothing need be declared",
+        (true, _) => "none was found so far: files are not fetched ahead (belady order show says what was looked for)",
+        (false, _) => "none is declared or looked for (--order none): files are not fetched ahead",
+    }
+}
+
+/// Orders that are not followed yet, a line each.
+#[must_use]
+pub fn waiting(imported: &[String]) -> Vec<String> {
+    imported.iter().map(|order| format!("{order}: imported, waits for its readers")).collect()
 }
 
 fn order_line(order: &Order) -> String {
@@ -509,9 +554,13 @@ mod tests {
         assert!(!remedy(Binding::UnknownOrder, &starved).contains("--order"), "nothing was declared");
         (starved.orders[0].state, starved.orders[0].note) = ("locked".into(), "a usual seed".into());
         (starved.orders[0].observed, starved.orders[0].predicted) = (1_000, 990);
-        assert_eq!(verdict(&starved).1, Binding::FoundLate, "why it was found is nothing odd");
+        assert_eq!(verdict(&starved).1, Binding::Window, "why it was found is nothing odd");
+        starved.prefetch.window_bytes = 1200;
+        assert_eq!(verdict(&starved).1, Binding::Others);
         starved.orders[0].predicted = 500;
         assert_eq!(verdict(&starved).1, Binding::WrongOrder);
+        starved.reads.starved_unfollowed_seconds = 20.0;
+        assert_eq!(verdict(&starved).1, Binding::FoundLate);
         starved.store.throttled = 1;
         assert_eq!(verdict(&starved).1, Binding::Throttling);
         starved.store.errors = 1;
@@ -520,6 +569,30 @@ mod tests {
         let mut waiting = read();
         waiting.reads.wait_seconds = 180.0;
         assert_eq!(Verdict::of(&waiting, None), Verdict::Waiting { readers: 3.0, by: Binding::Bandwidth });
+        waiting.reads.wait_unfollowed_seconds = 100.0;
+        assert_eq!(Verdict::of(&waiting, None), Verdict::Waiting { readers: 3.0, by: Binding::FoundLate });
+        let mut later = waiting.clone();
+        (later.uptime_seconds, later.reads.opens, later.reads.wait_seconds) = (120.0, 2_000, 190.0);
+        assert!(matches!(Verdict::of(&later, Some(&waiting)), Verdict::Waiting { by: Binding::Bandwidth, .. }), "it is followed since");
+    }
+
+    #[test]
+    fn what_helps_is_what_is_not_there_yet() {
+        let mut s = read();
+        assert!(remedy(Binding::Window, &s).contains("add --cache-dir") && remedy(Binding::Bandwidth, &s).contains("--cache-dir"));
+        s.orders[0].source = "inferred".into();
+        assert!(remedy(Binding::FoundLate, &s).contains("order export"));
+        s.tiers = vec![Tier { name: "disk".into(), path: "/c".into(), ..Tier::default() }];
+        assert!(remedy(Binding::Window, &s).ends_with("--disk") && remedy(Binding::Bandwidth, &s).contains("--disk"));
+        assert!(remedy(Binding::FoundLate, &s).contains("kept in --cache-dir"));
+        s.orders[0].source = "declared".into();
+        assert!(remedy(Binding::FoundLate, &s).contains("nothing need be done"));
+        s.orders.clear();
+        assert!(render(&s, None).contains("--order none"));
+        s.finds_orders = true;
+        assert!(render(&s, None).contains("none was found so far") && remedy(Binding::UnknownOrder, &s).contains("so far"));
+        s.reads.opens = 0;
+        assert!(render(&s, None).contains("nothing need be declared"));
     }
 
     #[test]
