@@ -39,21 +39,27 @@ fn stats_of(dir: &Path) -> Result<Snapshot, String> {
 }
 
 fn show(dir: &Path, json: bool) -> Result<(), Failure> {
-    let Snapshot { orders, imported, finds_orders, reads, .. } = stats_of(dir)?;
+    let Snapshot { orders, computing, imported, kept, unexplained, finds_orders, reads, .. } = stats_of(dir)?;
     if json {
         return print(&(serde_json::to_string(&orders).map_err(|error| error.to_string())? + "\n"));
     }
-    let waiting = text::waiting(&imported);
+    let waiting = text::waiting(&computing, &imported, &kept);
     let mut out: String = orders.iter().map(shown).chain(waiting.iter().map(|order| format!("{order}\n"))).collect();
     if out.is_empty() {
         out = format!("order: {}\n", text::without_order(finds_orders, reads.opens));
+    }
+    for what in &unexplained {
+        out += &format!("{what}\n");
     }
     print(&out)
 }
 
 /// One order in a few lines.
 fn shown(order: &Order) -> String {
-    let place = format!("epoch {}, place {} of {}", order.epoch, order.position, order.length);
+    let place = match order.length {
+        0 if order.source != "inferred" => format!("epoch {} is being computed", order.epoch),
+        length => format!("epoch {}, place {} of {length}", order.epoch, order.position),
+    };
     let belief = format!("confidence {:.6}; {} of {} opens where it had them", order.confidence, order.predicted, order.observed);
     let search = if order.search_seconds > 0.0 { format!("; found in {:.1} s of search", order.search_seconds) } else { String::new() };
     let note = if order.note.is_empty() { String::new() } else { format!("\n  {}", order.note) };

@@ -7,7 +7,7 @@
 mod assemble;
 pub mod pressure;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -121,6 +121,7 @@ async fn start(settings: &Settings, ready: &Ready, watch: Watch) -> Result<(Runn
     let store = assemble::store(settings, &url, &stats).await?;
     let manifest = Arc::new(assemble::manifest(settings, &url, &store, &stats, ready).await?);
     let orders = assemble::orders(settings, &manifest, &store).await?;
+    *stats.computing.lock().unwrap_or_else(PoisonError::into_inner) = orders.iter().map(|order| order.spec.to_string()).collect();
     let keeper = assemble::keeper(&tiers, &manifest, &stats);
     let (cache, scanned) = assemble::cache(settings, tiers, &stats).await?;
 

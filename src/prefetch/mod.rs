@@ -440,7 +440,11 @@ impl Task {
     /// What an earlier run left.
     fn remember(&mut self, memo: Memo) {
         match memo {
-            Memo::Order(spec) => drop(self.engine.import(*spec)),
+            Memo::Order(spec) => {
+                if self.engine.import((*spec).clone()) {
+                    self.report.kept(*spec);
+                }
+            }
             Memo::Pass(kept) => self.engine.remember(kept),
         }
     }

@@ -1,6 +1,6 @@
 //! What the planner knows, written where the stats are read.
 
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::cache::charge_of;
@@ -11,6 +11,12 @@ use crate::stats::{EpochStatus, OrderStatus, Outcomes, Reads, Stats, text};
 
 /// Names of files that `.belady/order` shows: a look at what is next, not the epoch.
 const UPCOMING: usize = 64;
+/// Orders of earlier runs that are shown while they wait: those of some scripts over one listing.
+const KEPT_SHOWN: usize = 8;
+/// Groups of readers that no order explains, as shown: more than a node's jobs.
+const UNEXPLAINED_SHOWN: usize = 8;
+/// ... and characters of what is said of each: what was not looked for is told in some hundred.
+const UNEXPLAINED_CHARS: usize = 500;
 
 pub(super) fn planner_config(tiers: Vec<u64>) -> PlannerConfig {
     PlannerConfig { room: charge_of, ..PlannerConfig::new(tiers) }
@@ -37,6 +43,8 @@ pub(super) struct Reporter {
     told: Vec<String>,
     /// Imported, and not followed yet: at most as many as the inference takes.
     waiting: Vec<OrderSpec>,
+    /// Kept from earlier runs, likewise; one of each, whatever the epoch.
+    kept: Vec<OrderSpec>,
     unfollowed: Unfollowed,
 }
 
@@ -68,6 +76,13 @@ impl Reporter {
         }
     }
 
+    /// An order of an earlier run: it waits, too.
+    pub(super) fn kept(&mut self, spec: OrderSpec) {
+        if self.kept.len() < KEPT_SHOWN && !self.kept.iter().any(|kept| is_one(kept, &spec)) {
+            self.kept.push(spec);
+        }
+    }
+
     pub(super) fn publish(
         &mut self,
         engine: &Engine,
@@ -81,12 +96,13 @@ impl Reporter {
         self.told.resize(count, String::new());
         let orders = (0..count).map(|index| self.order(engine, index, now, starved, path)).collect();
         *stats.orders.lock().unwrap_or_else(PoisonError::into_inner) = orders;
-        // An epoch, or the ranks, may be others here.
-        let is_one = |spec: &OrderSpec, other: &OrderSpec| {
-            (&spec.root, spec.seed) == (&other.root, other.seed) && spec.kind.to_string() == other.kind.to_string()
-        };
-        self.waiting.retain(|spec| !engine.followed().iter().any(|followed| is_one(spec, &followed.spec)));
-        *stats.imported.lock().unwrap_or_else(PoisonError::into_inner) = self.waiting.iter().map(ToString::to_string).collect();
+        stats.computing.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for (waiting, shown) in [(&mut self.waiting, &stats.imported), (&mut self.kept, &stats.kept)] {
+            waiting.retain(|spec| !engine.followed().iter().any(|followed| is_one(spec, &followed.spec)));
+            *shown.lock().unwrap_or_else(PoisonError::into_inner) = waiting.iter().map(ToString::to_string).collect();
+        }
+        let unexplained = engine.unexplained().into_iter().take(UNEXPLAINED_SHOWN).map(|what| bounded(what, UNEXPLAINED_CHARS));
+        *stats.unexplained.lock().unwrap_or_else(PoisonError::into_inner) = unexplained.collect();
         let planner = engine.planner();
         self.unfollowed.publish((0..count).any(|order| planner.order(order).state == OrderState::Locked), &stats.reads);
         let view = planner.view();
@@ -149,6 +165,20 @@ impl Reporter {
     }
 }
 
+/// Whether one is the other; an epoch, or the ranks, may be others here.
+fn is_one(spec: &OrderSpec, other: &OrderSpec) -> bool {
+    (&spec.root, spec.seed, &spec.seed_text) == (&other.root, other.seed, &other.seed_text) && spec.kind.name() == other.kind.name()
+}
+
+/// At most so many characters of a text.
+fn bounded(mut text: String, most: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 fn status(count: &EpochCount, starved_seconds: f64) -> EpochStatus {
     EpochStatus {
         epoch: count.epoch,
@@ -200,8 +230,8 @@ pub fn predicted(stats: &Stats) -> String {
             }
         }
     }
-    let imported = stats.imported.lock().unwrap_or_else(PoisonError::into_inner);
-    let waiting = text::waiting(&imported);
+    let list = |list: &Mutex<Vec<String>>| list.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let waiting = text::waiting(&list(&stats.computing), &list(&stats.imported), &list(&stats.kept));
     if orders.is_empty() && waiting.is_empty() {
         shown += &format!("# order: {}\n", text::without_order(stats.finds_orders, stats.reads.opens.get()));
     }
@@ -214,6 +244,19 @@ pub fn predicted(stats: &Stats) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_kept_order_is_shown_once_and_few_of_them() {
+        let mut reporter = Reporter::default();
+        let spec = |text: &str| text.parse::<OrderSpec>().unwrap();
+        for epoch in 0..3 {
+            reporter.kept(spec(&format!("torch-random:seed=5:epoch={epoch}")));
+        }
+        assert_eq!(reporter.kept, [spec("torch-random:seed=5:epoch=0")]);
+        (0..100).for_each(|seed| reporter.kept(spec(&format!("torch-random:seed={seed}"))));
+        assert_eq!(reporter.kept.len(), KEPT_SHOWN);
+        assert_eq!((bounded("aäb".into(), 2), bounded("aäb".into(), 3)), ("aä…".into(), "aäb".into()));
+    }
 
     #[test]
     fn waits_are_of_the_time_in_which_no_order_was_followed() {

@@ -251,6 +251,12 @@ pub struct Stats {
     pub orders: Mutex<Vec<OrderStatus>>,
     /// Imported orders, as `--order` takes them, that no readers have proved yet.
     pub imported: Mutex<Vec<String>>,
+    /// ... and those of earlier runs, likewise.
+    pub kept: Mutex<Vec<String>>,
+    /// Declared orders that are being computed.
+    pub computing: Mutex<Vec<String>>,
+    /// What no order explains, and how far it was searched, for people.
+    pub unexplained: Mutex<Vec<String>>,
     pub namespace: Namespace,
     pub manifest_id: Mutex<String>,
     /// 1 when the kernel reads cached files without us.

@@ -4,7 +4,7 @@
 //! Counters count since the mount began, sizes are bytes, times are seconds. Each number is exact by itself; two of them may be a moment apart.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,15 @@ pub struct Snapshot {
     /// Imported, and not proved by readers yet; as `--order` takes them.
     #[serde(default)]
     pub imported: Vec<String>,
+    /// Kept from earlier runs, and not proved by readers yet.
+    #[serde(default)]
+    pub kept: Vec<String>,
+    /// Declared, and being computed.
+    #[serde(default)]
+    pub computing: Vec<String>,
+    /// What no order explains, and how far it was searched, for people.
+    #[serde(default)]
+    pub unexplained: Vec<String>,
     /// Whether orders are looked for in what is opened.
     #[serde(default)]
     pub finds_orders: bool,
@@ -240,9 +249,8 @@ impl Snapshot {
         let latency = |q| micros(stats.store.latency.quantile(now, q));
         // A panicked writer leaves these lists whole (they are replaced, never edited in parts), so poison says nothing here.
         let orders = stats.orders.lock().unwrap_or_else(PoisonError::into_inner).iter().map(order).collect();
-        let imported = stats.imported.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let list = |list: &Mutex<Vec<String>>| list.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let manifest_id = stats.manifest_id.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let notes = stats.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Self {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -252,7 +260,10 @@ impl Snapshot {
             manifest_id,
             reads: reads(stats),
             orders,
-            imported,
+            imported: list(&stats.imported),
+            kept: list(&stats.kept),
+            computing: list(&stats.computing),
+            unexplained: list(&stats.unexplained),
             finds_orders: stats.finds_orders,
             prefetch: Prefetch {
                 issued: stats.prefetch.issued.get(),
@@ -297,7 +308,7 @@ impl Snapshot {
                 .to_owned(),
             },
             kernel: Kernel { passthrough: stats.passthrough.get() != 0 },
-            notes,
+            notes: list(&stats.notes),
             panics: stats.panics.get(),
         }
     }

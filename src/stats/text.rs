@@ -138,7 +138,7 @@ pub fn render(now: &Snapshot, before: Option<&Snapshot>) -> String {
         .map_or_else(|| "since it was mounted".to_owned(), |b| format!("of the last {}", duration(now.uptime_seconds - b.uptime_seconds)));
     line(&mut out, "belady", &format!("{} on {}, up {}; figures {what}", now.url, now.mountpoint, duration(now.uptime_seconds)));
     line(&mut out, "verdict", &verdict(now, before));
-    let waiting = waiting(&now.imported);
+    let waiting = waiting(&now.computing, &now.imported, &now.kept);
     if now.orders.is_empty() && waiting.is_empty() {
         line(&mut out, "order", without_order(now.finds_orders, now.reads.opens));
     }
@@ -255,8 +255,13 @@ pub const fn without_order(finds: bool, opens: u64) -> &'static str {
 
 /// Orders that are not followed yet, a line each.
 #[must_use]
-pub fn waiting(imported: &[String]) -> Vec<String> {
-    imported.iter().map(|order| format!("{order}: imported, waits for its readers")).collect()
+pub fn waiting(computing: &[String], imported: &[String], kept: &[String]) -> Vec<String> {
+    let lines = [
+        (computing, "declared, is being computed"),
+        (imported, "imported, waits for its readers"),
+        (kept, "kept from an earlier run, waits for its readers"),
+    ];
+    lines.into_iter().flat_map(|(orders, what)| orders.iter().map(move |order| format!("{order}: {what}"))).collect()
 }
 
 fn order_line(order: &Order) -> String {
@@ -279,6 +284,9 @@ fn order_line(order: &Order) -> String {
             number(order.length),
             percent(ratio(order.position, order.length))
         );
+    }
+    if order.length == 0 && order.source != "inferred" {
+        text += ", it is being computed";
     }
     if order.observed > 0 {
         let _ = write!(text, "; {} of {} opens were predicted", percent(ratio(order.predicted, order.observed)), number(order.observed));
@@ -586,6 +594,7 @@ mod tests {
         assert!(remedy(Binding::Window, &s).ends_with("--disk") && remedy(Binding::Bandwidth, &s).contains("--disk"));
         assert!(remedy(Binding::FoundLate, &s).contains("kept in --cache-dir"));
         s.orders[0].source = "declared".into();
+        assert!(order_line(&s.orders[0]).contains("is being computed"));
         assert!(remedy(Binding::FoundLate, &s).contains("nothing need be done"));
         s.orders.clear();
         assert!(render(&s, None).contains("--order none"));

@@ -61,10 +61,16 @@ fn a_second_run_is_known_soon() {
         first.wait_for("all opens seen", |stats| stats["reads"]["opens"].as_u64() >= Some(read));
         assert_eq!(first.unmount(), 0);
         let second = Belady::mount_bucket(&server, &["--memory", "44MiB", "--cache-dir", text(&dir), "--disk", "200MiB"]);
+        if how == "seeded" {
+            second.wait_for("what is kept", |stats| stats["kept"].as_array().is_some_and(|kept| !kept.is_empty()));
+            let shown = String::from_utf8(run(&["order", "show", text(&second.dir)]).stdout).expect("text");
+            assert!(shown.contains("torch-random:seed=42") && shown.contains("kept from an earlier run, waits for its readers"), "{shown}");
+        }
         open_first(&second.dir, &log, opens);
         let order = locked(&second, &format!("{how}: the order of the run before"));
         assert_eq!(order["kind"], kind, "{how}: {order:#}");
         assert_eq!(order["source"], "inferred", "{how}: {order:#}");
+        second.wait_for("nothing waits", |stats| stats["kept"].as_array().is_some_and(Vec::is_empty));
         assert_eq!(second.unmount(), 0);
     }
 }
