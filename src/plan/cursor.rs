@@ -394,7 +394,9 @@ impl Cursor {
     fn why_lost(&self) -> &'static str {
         match self.config.trust {
             Trust::Inferred => "opens are not where the order has them",
-            Trust::Declared | Trust::Guess => "opens are not where the order has them: check seed, epoch, root and world size",
+            Trust::Declared | Trust::Guess => {
+                "opens are not where the order has them: check seed, epoch, root, world size, and offset and stride where it has them"
+            }
         }
     }
 

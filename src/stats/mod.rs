@@ -9,6 +9,7 @@ pub mod prometheus;
 pub mod serve;
 pub mod snapshot;
 pub mod text;
+pub mod verdict;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
