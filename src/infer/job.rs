@@ -414,6 +414,8 @@ impl Search<'_> {
             let workers = match (told.workers, spec.workers) {
                 // One reader is a worker, or the process that trains: opens do not say which.
                 (Some(1), None | Some(0)) => spec.workers,
+                // what other readers had says nothing of this one, but for torchdata, whose order depends on it
+                (Some(1), Some(_)) if !matches!(spec.kind, OrderKind::Torchdata { .. }) => None,
                 (workers, _) => workers,
             };
             (spec.batch, spec.workers) = (told.batch.filter(|_| told.workers.is_some()), workers);
