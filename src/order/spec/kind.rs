@@ -114,6 +114,29 @@ const REFUSED: [(&str, &str); 5] = [
     ("webdataset-resampled", "ResampledShards is seeded with the process id and the time"),
 ];
 
+/// Words of the libraries that are no keys, the start of the kinds they are of, and what says the same here.
+const FOREIGN: [(&str, &str, &str); 13] = [
+    ("WDS_SEED", "", "webdataset's WDS_SEED is a text: write seed_text="),
+    ("PL_GLOBAL_SEED", "", "write seed="),
+    ("PYTHONHASHSEED", "", "it seeds no shuffle: leave it out"),
+    ("random_shuffle", "dali", "write shuffle=true or shuffle=false (true is the default); shuffle_after_epoch=true is another order"),
+    ("num_shards", "", "write world="),
+    ("shard_id", "", "write rank="),
+    ("num_replicas", "", "write world="),
+    ("world_size", "", "write world="),
+    ("local_rank", "", "write rank=, as the whole job counts"),
+    ("num_workers", "", "write workers="),
+    ("batch_size", "", "write batch="),
+    ("num_repeats", "", "write repeats="),
+    ("shuffle_seed", "", "write seed="),
+];
+
+/// What says the same as a library's own word for it.
+pub(super) fn meant_by(name: &str, key: &str) -> Option<&'static str> {
+    let found = FOREIGN.iter().find(|(word, of, _)| word.eq_ignore_ascii_case(key) && name.starts_with(of));
+    found.map(|&(_, _, meant)| meant)
+}
+
 /// Every key that every kind takes, if it takes any.
 pub(super) const COMMON: [&str; 16] = [
     "root",

@@ -21,12 +21,20 @@ pub(super) struct Pairs(Vec<(String, String)>);
 
 impl Pairs {
     pub(super) fn check(name: &str, keys: &[&str], pairs: Vec<(String, String)>) -> Result<Self, SpecError> {
-        for (place, (key, _)) in pairs.iter().enumerate() {
+        for (place, (key, value)) in pairs.iter().enumerate() {
             let all = kind::all_keys();
             if !all.contains(&key.as_str()) {
-                let meant = nearest(key, all.iter().copied())
-                    .map_or_else(|| format!("the keys are {}", all.join(", ")), |k| format!("did you mean {k}?"));
+                let meant = kind::meant_by(name, key).map_or_else(
+                    || {
+                        nearest(key, all.iter().copied())
+                            .map_or_else(|| format!("the keys are {}", all.join(", ")), |k| format!("did you mean {k}?"))
+                    },
+                    ToOwned::to_owned,
+                );
                 return refuse(format_args!("unknown key {key:?}: {meant}"));
+            }
+            if value.chars().any(char::is_control) {
+                return refuse(format_args!("{key}={value:?} has a control character: no value may (a specification is one line)"));
             }
             if pairs[..place].iter().any(|(earlier, _)| earlier == key) {
                 return refuse(format_args!("{key} is given twice: give it once"));
@@ -66,7 +74,7 @@ impl Pairs {
             None => Ok(default),
             Some("false") => Ok(false),
             Some("true") => Ok(true),
-            Some(text) => refuse(format_args!("{key}={text} is neither true nor false")),
+            Some(text) => refuse(format_args!("{key}={text} is neither true nor false: write {key}=true or {key}=false")),
         }
     }
 

@@ -115,6 +115,12 @@ fn subset(kind: OrderKind, pairs: &Pairs) -> Result<Option<Subset>, SpecError> {
         };
     };
     let parts = parts(text)?;
+    let Some(part) = pairs.number("part", 0..=i128::from(u32::MAX))? else {
+        return refuse("split= makes several parts: add part=, 0 for the first");
+    };
+    if part >= parts.len() {
+        return refuse(format_args!("part={part}: split={text} has the parts 0 to {}", parts.len() - 1));
+    }
     let by = pairs.word("split_by", &By::ALL)?.unwrap_or_default();
     let most = if by == By::NumpyLegacy { i128::from(u32::MAX) } else { i128::from(u64::MAX) };
     let seed = match pairs.number("split_seed", 0..=most)? {
@@ -123,12 +129,6 @@ fn subset(kind: OrderKind, pairs: &Pairs) -> Result<Option<Subset>, SpecError> {
         None if by == By::Torch && draws_from_default(kind) => SplitSeed::Default,
         None => return refuse("the split is shuffled by a generator of its own: add split_seed="),
     };
-    let Some(part) = pairs.number("part", 0..=i128::from(u32::MAX))? else {
-        return refuse("split= makes several parts: add part=, 0 for the first");
-    };
-    if part >= parts.len() {
-        return refuse(format_args!("part={part}: split={text} has the parts 0 to {}", parts.len() - 1));
-    }
     Ok(Some(Subset::Split { by, seed, parts, part }))
 }
 
