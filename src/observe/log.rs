@@ -74,12 +74,18 @@ pub fn parse(mut input: impl BufRead) -> io::Result<Log> {
     let mut failed: Vec<usize> = Vec::new();
     let mut first: Option<f64> = None;
     let mut line = Vec::new();
-    while next_line(&mut input, &mut line)? {
+    while let Some(is_whole) = next_line(&mut input, &mut line)? {
+        if !is_whole {
+            // its path may be cut short, and then names another file or none
+            log.skipped += 1;
+            log.damaged += 1;
+            break;
+        }
         let text = String::from_utf8_lossy(&line);
         let Some(parsed) = recorded(&text).or_else(|| strace(&text)) else {
             let is_traced = is_of_strace(&text);
             // an empty line may be anybody's
-            log.is_traced |= is_traced && !text.trim().is_empty();
+            log.is_traced |= is_surely_of_strace(&text);
             log.skipped += 1;
             log.damaged += u64::from(!is_traced);
             continue;
@@ -163,13 +169,14 @@ enum Line {
     Resumed { thread: u32, succeeded: bool },
 }
 
-/// The next line without its end; an over-long one is empty. False at the end.
-fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+/// The next line without its end, and whether it had one; an over-long one is empty. `None` at the end.
+fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<bool>> {
     line.clear();
     let read = io::Read::take(&mut *input, LINE_BYTES_MAX).read_until(b'\n', line)?;
     if read == 0 {
-        return Ok(false);
+        return Ok(None);
     }
+    let is_whole = line.last() == Some(&b'\n') || read as u64 == LINE_BYTES_MAX;
     if line.last() == Some(&b'\n') {
         line.pop();
     } else if read as u64 == LINE_BYTES_MAX {
@@ -179,11 +186,11 @@ fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
             let read = io::Read::take(&mut *input, LINE_BYTES_MAX).read_until(b'\n', line)?;
             if read == 0 || line.last() == Some(&b'\n') {
                 line.clear();
-                return Ok(true);
+                return Ok(Some(true));
             }
         }
     }
-    Ok(true)
+    Ok(Some(is_whole))
 }
 
 /// `seconds<TAB>thread<TAB>path`.
@@ -244,6 +251,15 @@ fn is_of_strace(line: &str) -> bool {
     // An open of which a part is missing is damaged; one that failed, or is not for reading, is not.
     let is_whole = !call.starts_with("openat") || call.contains(") = ") || call.ends_with("<unfinished ...>") || call.ends_with(")");
     line.is_empty() || ["+++ ", "--- ", "strace: "].iter().any(|front| call.starts_with(front)) || is_call && is_whole
+}
+
+/// Whether nobody but strace writes such a line: a call with its result, or under way, its own words, a signal, an exit. Code has calls, too.
+fn is_surely_of_strace(line: &str) -> bool {
+    let call = line.trim();
+    let has_result =
+        call.rsplit_once(") = ").is_some_and(|(_, result)| result.starts_with(|c: char| c.is_ascii_digit() || "-?".contains(c)));
+    let is_told = ["strace: Process ", "+++ exited ", "+++ killed ", "--- SIG"].iter().any(|front| call.contains(front));
+    is_of_strace(line) && (has_result || is_told || call.ends_with("<unfinished ...>") || call.contains("<... "))
 }
 
 /// Thread and time of the front of a line: `[pid 12] 1701.5 `, `12  10:11:12.5 <... `.
@@ -394,6 +410,21 @@ strace: Process 12 attached
         let text = "\u{0}\u{1}PNG\n12 openat(AT_FDCWD, \"/data/0.jp\nx\t1\ty\nplain words\n0.5\t7\ta.jpg\n";
         let log = parse(text.as_bytes()).unwrap();
         assert_eq!((log.opens.len(), log.skipped, log.damaged), (1, 4, 4));
+    }
+
+    #[test]
+    fn a_last_line_that_was_cut_is_damage_and_no_file() {
+        let log = parse(&b"0.5\t7\ttrain/a.jpg\n0.6\t7\ttrain/b.j"[..]).unwrap();
+        assert_eq!((log.opens.len(), log.skipped, log.damaged), (1, 1, 1));
+        assert_eq!(paths("0.5\t7\ta.jpg\n0.6\t7\tb.jpg\n").len(), 2);
+    }
+
+    #[test]
+    fn code_is_no_trace() {
+        let code = "import torch\nprint(len(x))\nfor i in range(3):\n    f(i)\nx = g(1) = y\n";
+        assert!(!parse(code.as_bytes()).unwrap().is_traced);
+        assert!(parse(&b"brk(NULL) = 0x55\n"[..]).unwrap().is_traced);
+        assert!(parse(&b"12 +++ exited with 0 +++\n"[..]).unwrap().is_traced);
     }
 
     #[test]
