@@ -6,7 +6,10 @@
 //! Not here: what to fetch ahead and what to let go (`plan`), where bytes are kept (`cache`), what a reader is told (`fs`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -157,6 +160,8 @@ pub struct Door {
     /// Large objects in part: those being read, and for a while those that were.
     larges: moka::sync::Cache<ObjectId, Arc<LargeObject>>,
     events: Option<mpsc::Sender<DoorEvent>>,
+    /// Nothing is planned yet: the task takes what is here from the cache when something is.
+    unplanned: AtomicBool,
     /// The store is being told what will be read soon: one announcement at a time.
     announcing: AtomicBool,
 }
@@ -194,8 +199,14 @@ impl Door {
             flights: Mutex::default(),
             larges: moka::sync::Cache::builder().max_capacity(LARGES_MAX).time_to_idle(LARGE_IDLE).build(),
             events,
+            unplanned: AtomicBool::new(false),
             announcing: AtomicBool::new(false),
         })
+    }
+
+    /// Whether landings are told. Whoever has said `true` and then looks into the cache misses none: what lands is in it before this is asked.
+    pub fn tell_landings(&self, tell: bool) {
+        self.unplanned.store(!tell, SeqCst);
     }
 
     /// Never waits, touches no disk.

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,7 +49,7 @@ pub(super) async fn fly(door: Arc<Door>, flight: Arc<Flight>) {
     // first the cache (done by `bring`), then the flight goes: a newcomer finds one or the other
     lock(&door.flights).remove(&flight.id);
     flight.landing.send_replace(Some(landing));
-    if let Some(events) = &door.events {
+    if let Some(events) = door.events.as_ref().filter(|_| !door.unplanned.load(SeqCst)) {
         // waiting here keeps no reader: the landing is out. The prefetch task is the only receiver; when it is gone so is the plan
         let _ = events.send(event).await;
     }

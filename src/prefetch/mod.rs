@@ -209,6 +209,8 @@ impl Task {
         };
         let watcher = parts.infer.and_then(start);
         let threads = parts.infer.map_or(1, |infer| infer.threads);
+        // until an order is found the mount is a plain cached one
+        parts.door.tell_landings(parts.infer.is_none());
         Self {
             planned: parts.infer.is_none(),
             scanned: false,
@@ -426,6 +428,7 @@ impl Task {
         }
         if self.is_followed() && !self.planned {
             self.planned = true;
+            self.parts.door.tell_landings(true);
             if self.scanned {
                 self.found();
             }
