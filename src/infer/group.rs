@@ -133,6 +133,10 @@ pub(super) struct Group {
     pub(super) usual_at: u32,
     /// ... and when passes before were last compared with them, where nothing else is known.
     pub(super) compared_at: u32,
+    /// Opens of this segment at which what waits to be paid for is looked at again: before, it made no sense for what was read.
+    pub(super) rests_until: u32,
+    /// The last try went on with a step that had to be paid for.
+    pub(super) is_going_on: bool,
     /// Opens of this segment when it was last looked for far ahead of known orders.
     pub(super) far_at: u32,
     /// The pass that its job began with.
@@ -180,7 +184,7 @@ impl Group {
         self.tries = Self::no_tries(self.files);
         self.owed = [None; Rung::ALL.len()];
         (self.settled, self.looked_at, self.usual_at) = ([(0, 0); 3], 0, 0);
-        (self.compared_at, self.far_at) = (0, 0);
+        (self.compared_at, self.far_at, self.rests_until) = (0, 0, 0);
     }
 
     /// The pass, if it is worth keeping and not kept yet.
@@ -293,7 +297,8 @@ impl Group {
 
     /// Whether the step that was not paid for can be paid for now.
     fn goes_on(&self, rung: Rung, config: &InferConfig) -> bool {
-        self.owed[rung as usize].is_some_and(|(_, price)| price <= self.allowance(rung, config))
+        self.segment.count >= self.rests_until
+            && self.owed[rung as usize].is_some_and(|(_, price)| price <= self.allowance(rung, config))
             && (self.is_met() || rung == Rung::Meet)
             && (config.exhaustive || !matches!(rung, Rung::Exhaustive | Rung::Backward | Rung::Linear))
     }
@@ -318,6 +323,13 @@ impl Group {
     /// Where all seeds cost less than what others ask, they come first.
     const fn is_met(&self) -> bool {
         self.files < MEET_FROM || self.tries[Rung::Meet as usize].1 > 0
+    }
+
+    /// What was to go on makes no sense for what was read so far: it waits for twice as many opens.
+    pub(super) fn put_off(&mut self, rung: Rung, owed: Option<(u32, f64)>) {
+        if owed.is_some() {
+            (self.owed[rung as usize], self.rests_until) = (owed, 2 * self.segment.count);
+        }
     }
 
     /// Core-seconds that a rung may take now.
@@ -409,8 +421,8 @@ impl Group {
             self.origin = false;
             return 0;
         }
-        if !self.begins(rung, config) {
-            // goes on
+        self.is_going_on = !self.begins(rung, config);
+        if self.is_going_on {
             return self.owed[rung as usize].take().map_or(0, |(step, _)| step);
         }
         let (count, settled) = (self.segment.count, self.settled(rung));

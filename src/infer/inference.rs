@@ -184,6 +184,8 @@ impl Inference {
             recorded: None,
             is_pass: false,
             far_at: 0,
+            rests_until: 0,
+            is_going_on: false,
             files,
             tries: Group::no_tries(files),
             settled: [(0, 0); 3],
@@ -297,11 +299,12 @@ impl Inference {
             loop {
                 let remembers = |root: &str| self.imported.iter().any(|clue| concerns(&clue.spec.root, root));
                 let Some(rung) = self.groups[number].due(&config, brief, remembers) else { break };
-                let goes_far = self.groups[number].goes_far();
+                let (goes_far, owed) = (self.groups[number].goes_far(), self.groups[number].owed[rung as usize]);
                 let step = self.groups[number].begin_try(rung, &config);
                 if let Some(job) = self.job(number, rung, step, &now, &last) {
                     return Some(Job { goes_far, ..job });
                 }
+                self.groups[number].put_off(rung, owed);
             }
         }
         None
@@ -339,7 +342,13 @@ impl Inference {
             (Rung::Known, _) if computed > 0 && group.segment.count <= WALKS_UNTIL => maps_max = computed,
             // only what is free
             (Rung::Usual, Reads::Corner) => {}
-            (Rung::Likely, Reads::Corner) if !self.config.patient => allowance = 0.0,
+            (Rung::Likely, Reads::Corner) if !self.config.patient => {
+                // what is paid for waits until it is no corner any more
+                if !group.is_free(&self.config) || group.is_going_on {
+                    return None;
+                }
+                allowance = 0.0;
+            }
             (Rung::Known, _) | (_, Reads::Walk) | (Rung::Others, Reads::Corner) => return None,
             // nothing could be paid for
             (Rung::Others, _) if allowance <= 0.0 => return None,

@@ -32,6 +32,8 @@ fn faults(run: &Run, report: &Report) -> Vec<String> {
                 order.kind == *kind
                     || order.kind == "list"
                     || kind.starts_with("torch") && order.kind == "torch-randperm"
+                    // one permutation has several names
+                    || kind.starts_with("torch") && order.kind.starts_with("torch") && order.later == order.predicted
                     || run.strays > 0 && order.kind == "sequential"
             }
         };
@@ -81,4 +83,14 @@ fn no_order_is_believed_that_is_not_there() {
         println!("{kind}: {found} of {runs} followed, {faults} wrong");
     }
     assert!(wrong.is_empty(), "{} of {runs}: {wrong:#?}", wrong.len());
+}
+
+/// Two walks at once through one directory, by nobody knows whom: what had to be paid for was owed, could be paid, and made no sense for such reads,
+/// so that the same search was due again at once, for ever.
+#[test]
+fn what_makes_no_sense_for_a_walk_is_not_due_again_and_again() {
+    let run = Run::new(1, 1_151, 5_000);
+    assert!(run.name.contains("walk: two at once, pid 0"), "{}", run.name);
+    let report = report(&run, false);
+    assert!(report.searches < 200 && report.orders.is_empty(), "{report:#?}");
 }
