@@ -205,8 +205,9 @@ fn reasons<T>(text: &str, parse: &impl Fn(&str) -> Result<T, String>) -> Vec<Str
     while !rest.is_empty() {
         let good = ends(rest).find(|end| parse(&rest[..*end]).is_ok());
         let end = good.unwrap_or_else(|| {
-            // The text of the first part: the longer ones only repeat it.
-            let end = rest.find('+').unwrap_or(rest.len());
+            // The text of the first part: the longer ones only repeat it. What begins with a digit goes on with numbers (rank=0+2, split=0.8+0.2).
+            let goes_on = |end: usize| rest[end..].bytes().nth(1).is_some_and(|byte| byte.is_ascii_digit());
+            let end = ends(rest).find(|&end| !goes_on(end)).unwrap_or(rest.len());
             let reason = parse(&rest[..end]).err().or_else(|| parse(rest).err()).unwrap_or_default();
             let hint = if rest[..end].contains(',') { " (several are joined by +, or the option is repeated)" } else { "" };
             reasons.push(reason + hint);
@@ -294,6 +295,11 @@ mod tests {
             ranks("torch-distributed:world=8:rank=0+2+sequential+torch-distributed:world=2:rank=1+"),
             ["torch-distributed:0+2", "sequential:0", "torch-distributed:1"]
         );
+        // numbers that are joined belong to their key: the reason is that of the whole
+        let split = "torch-random:seed=1:split=0.8+0.2:part=5:split_seed=1";
+        let errors = list(&[split.to_owned()], order).unwrap_err();
+        assert_eq!(errors, [order(split).unwrap_err()], "one reason");
+        assert!(errors[0].contains("part"), "{errors:?}");
         let errors = list(&["torch-distributed:world=8:rank=0+wrong+sequential".to_owned()], order).unwrap_err();
         assert!(errors.len() == 1 && errors[0].contains("\"wrong\""), "{errors:?}");
     }
