@@ -206,7 +206,7 @@ fn reasons<T>(text: &str, parse: &impl Fn(&str) -> Result<T, String>) -> Vec<Str
         let good = ends(rest).find(|end| parse(&rest[..*end]).is_ok());
         let end = good.unwrap_or_else(|| {
             // The text of the first part: the longer ones only repeat it. What begins with a digit goes on with numbers (rank=0+2, split=0.8+0.2).
-            let goes_on = |end: usize| rest[end..].bytes().nth(1).is_some_and(|byte| byte.is_ascii_digit());
+            let goes_on = |end: usize| rest.as_bytes().get(end + 1).is_some_and(u8::is_ascii_digit);
             let end = ends(rest).find(|&end| !goes_on(end)).unwrap_or(rest.len());
             let reason = parse(&rest[..end]).err().or_else(|| parse(rest).err()).unwrap_or_default();
             let hint = if rest[..end].contains(',') { " (several are joined by +, or the option is repeated)" } else { "" };
